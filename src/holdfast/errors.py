@@ -1,0 +1,299 @@
+"""Every error that Holdfast raises.
+
+HoldfastError
+├── ConfigError                (also a ValueError) an option, URL, identifier or handler signature
+├── UnknownKind                no handler of that name
+├── PayloadError
+│   ├── InvalidPayload         an argument that is missing, unexpected, wrongly typed or not JSON
+│   └── PayloadTooLarge
+├── TransactionError           misuse of ``tx=``
+│   ├── UnsupportedConnection
+│   ├── WrongDatabase
+│   ├── WrongColour            a sync connection in an async call, or the reverse
+│   ├── ConnectionClosed
+│   ├── NoTransaction
+│   └── TransactionAborted
+├── StoreError                 the database; the driver's error is the ``__cause__``
+│   ├── DatabaseUnavailable
+│   ├── DatabaseBusy
+│   ├── UniqueViolation
+│   ├── SchemaMissing
+│   ├── SchemaMismatch
+│   └── QueryFailed
+├── LeaseLost
+├── JobNotFound
+└── Conflict
+
+Fatal                          raised by handlers, not by Holdfast: the job is not retried
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, ClassVar, Literal, TypeVar
+
+BusyReason = Literal["deadlock", "serialisation", "busy", "lock_timeout"]
+
+MASK = "***"
+_USERINFO = re.compile(r"(://[^:/?#\s]*):(.*)@", re.DOTALL)
+_SECRET_NAME = r"(\w*password|passwd|pwd)"  # noqa: S105 - a pattern, not a password
+_QUERY_SECRET = re.compile(_SECRET_NAME + r"=[^&]*", re.IGNORECASE)
+_LIBPQ_SECRET = re.compile(
+    _SECRET_NAME + r"(\s*=\s*)(?:'(?:[^'\\]|\\.)*(?:'|$)|(?:\\.|[^\s\\])*)", re.IGNORECASE | re.DOTALL
+)
+
+
+def redact(url: str) -> str:
+    """Mask the passwords in a URL or a libpq connection string.
+
+    Reads greedily: a password may hold an unescaped ``@`` or ``/``, and masking too much beats showing a part of it.
+    """
+    if "://" not in url:
+        return _LIBPQ_SECRET.sub(rf"\1\2{MASK}", url)
+    return _QUERY_SECRET.sub(rf"\1={MASK}", _USERINFO.sub(rf"\1:{MASK}@", url))
+
+
+def _shown(value: object, limit: int = 200) -> str:
+    """Render a value for a message, without passwords and at bounded length."""
+    try:
+        text = redact(repr(value))
+    except Exception:
+        text = f"<{type(value).__name__} that cannot be shown>"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _type_name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+class HoldfastError(Exception):
+    """The root of everything that Holdfast raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The constructors take fields, not the message, so calling the class with `args` cannot rebuild them.
+        return _rebuild, (type(self), self.args, vars(self))
+
+
+ErrorT = TypeVar("ErrorT", bound=HoldfastError)
+
+
+def _rebuild(cls: type[ErrorT], args: tuple[Any, ...], fields: dict[str, Any]) -> ErrorT:
+    error = cls.__new__(cls, *args)
+    vars(error).update(fields)
+    return error
+
+
+class ConfigError(HoldfastError, ValueError):
+    """A setting breaks a rule."""
+
+    def __init__(self, field: str, rule: str, value: object) -> None:
+        super().__init__(f"{field}: {rule}; got {_shown(value)}")
+        self.field = field
+        self.rule = rule
+        self.value = redact(value) if isinstance(value, str) else value
+
+
+class UnknownKind(HoldfastError):
+    """No handler has this name."""
+
+    def __init__(self, kind: str, known: Iterable[str]) -> None:
+        self.kind = kind
+        self.known = tuple(sorted(known))
+        super().__init__(f"No handler is registered for kind {_shown(kind)}. {self._advice()}")
+
+    def _advice(self) -> str:
+        if not self.known:
+            return "No handlers are registered at all: import the modules that hold them."
+        if close := get_close_matches(self.kind, self.known, n=1):
+            return f"Did you mean {close[0]!r}?"
+        more = ", …" if len(self.known) > 10 else ""
+        return f"Known kinds: {', '.join(self.known[:10])}{more}. Import the module that registers it."
+
+
+class PayloadError(HoldfastError):
+    """A payload cannot be kept or read."""
+
+
+class InvalidPayload(PayloadError):
+    """An argument does not fit the handler or is not JSON.
+
+    `argument` is None when the payload as a whole is at fault; `subject` names what is no handler's payload.
+    """
+
+    def __init__(self, kind: str, argument: str | None, reason: str, subject: str | None = None) -> None:
+        subject = subject or (f"argument {argument!r} of {kind!r}" if argument else f"payload of {kind!r}")
+        super().__init__(f"Invalid {subject}: {reason}")
+        self.kind = kind
+        self.argument = argument
+        self.reason = reason
+
+
+class PayloadTooLarge(PayloadError):
+    """The payload has more bytes than the store takes."""
+
+    def __init__(self, kind: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"The payload of {kind!r} has {size:,} bytes, more than the limit of {limit:,}. "
+            "Store the data elsewhere and enqueue a reference to it, or raise payload_limit."
+        )
+        self.kind = kind
+        self.size = size
+        self.limit = limit
+
+
+class TransactionError(HoldfastError):
+    """What was given as `tx=` cannot be used."""
+
+
+class UnsupportedConnection(TransactionError):
+    """No adapter knows this object."""
+
+    def __init__(self, obj: object) -> None:
+        self.type_name = _type_name(obj)
+        super().__init__(
+            f"tx= does not take {self.type_name}. Give a connection of sqlite3, aiosqlite, psycopg, asyncpg, PyMySQL, "
+            "mysqlclient, aiomysql or asyncmy, a SQLAlchemy connection or session, or Django's connection."
+        )
+
+
+class WrongDatabase(TransactionError):
+    """The connection belongs to another kind of database than the store."""
+
+    def __init__(self, expected: str, got: str) -> None:
+        super().__init__(
+            f"This Holdfast keeps its jobs in {redact(expected)}, but tx= is a connection to {redact(got)}. "
+            "Give a connection to the database that holds the jobs, or leave out tx=."
+        )
+        self.expected = expected
+        self.got = got
+
+
+class WrongColour(TransactionError):
+    """A sync connection was given to an async call, or the reverse."""
+
+    def __init__(self, call: str, use: str) -> None:
+        super().__init__(f"{call} cannot use this connection: one is async and the other is not. Call {use} instead.")
+        self.call = call
+        self.use = use
+
+
+class ConnectionClosed(TransactionError):
+    """The connection given as `tx=` is closed."""
+
+    def __init__(self) -> None:
+        super().__init__("The connection given as tx= is closed. Enqueue before it is closed, or leave out tx=.")
+
+
+class NoTransaction(TransactionError):
+    """The connection given as `tx=` is in autocommit, outside any transaction."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"The connection given as tx= has no open transaction, so {kind!r} would be visible at once. "
+            "Open a transaction first, or leave out tx=."
+        )
+        self.kind = kind
+
+
+class TransactionAborted(TransactionError):
+    """The caller's transaction has already failed."""
+
+    def __init__(self) -> None:
+        super().__init__("The transaction given as tx= has already failed. Roll it back and repeat all of it.")
+
+
+class StoreError(HoldfastError):
+    """The database refused or failed; `detail` holds its words, without passwords."""
+
+    summary: ClassVar[str] = "The database failed."
+
+    def __init__(self, detail: str = "") -> None:
+        self.detail = redact(detail)
+        super().__init__(f"{self.summary} ({self.detail})" if detail else self.summary)
+
+
+class DatabaseUnavailable(StoreError):
+    """The connection was refused or lost."""
+
+    summary = "The database cannot be reached. Check that it runs and that the URL is right."
+
+
+class DatabaseBusy(StoreError):
+    """The database gave up on the transaction because of others; the same transaction may succeed when repeated."""
+
+    summary = "The database was busy. Repeat the whole transaction."
+
+    def __init__(self, reason: BusyReason, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason: BusyReason = reason
+
+
+class UniqueViolation(StoreError):
+    """A row with the same unique key exists."""
+
+    summary = "A row with this unique key already exists."
+
+
+class SchemaMissing(StoreError):
+    """The database has no Holdfast tables."""
+
+    exit_code: ClassVar[int] = 3
+    summary = "The database has no Holdfast tables under this prefix. Run `holdfast migrate apply`."
+
+
+class SchemaMismatch(StoreError):
+    """The tables have another version than this library."""
+
+    exit_code: ClassVar[int] = 3
+    summary = "The tables do not fit this version of holdfast."
+
+    def __init__(self, found: int, expected: int) -> None:
+        cure = "run `holdfast migrate apply`" if found < expected else "upgrade holdfast"
+        super().__init__(f"they are at version {found}, it needs {expected}: {cure}")
+        self.found = found
+        self.expected = expected
+
+
+class QueryFailed(StoreError):
+    """The database refused a statement for a reason of its own."""
+
+    summary = "The database refused a statement; the cause below says why."
+
+
+class LeaseLost(HoldfastError):
+    """A newer claim, or nobody, holds the job; nothing was written."""
+
+    def __init__(self, job_id: str, fence: int) -> None:
+        super().__init__(
+            f"The lease with fence {fence} on job {job_id} is lost: it was reaped, claimed again, settled or deleted. "
+            "Nothing was written. Stop work on it; use a longer lease if this repeats."
+        )
+        self.job_id = job_id
+        self.fence = fence
+
+
+class JobNotFound(HoldfastError):
+    """No job has this id, or its retention is over."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"There is no job {_shown(job_id)}: check the id, and the retention of its queue.")
+        self.job_id = job_id
+
+
+class Conflict(HoldfastError):
+    """An admin action does not apply in the job's present state."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Fatal(Exception):
+    """Raise in a handler to send the job to the dead letters at once, whatever attempts are left."""
+
+    def __init__(self, reason: str = "", code: str | int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.code = code

@@ -1,0 +1,123 @@
+"""Failures as records, and the key under which like failures are grouped."""
+
+from __future__ import annotations
+
+import re
+import traceback as tracebacks
+from datetime import datetime
+from hashlib import blake2b
+
+import msgspec
+
+MESSAGE_LIMIT = 2_000
+GROUPING_LIMIT = 1_000  # below the other, so that a message and its shortened form fall into one group
+_CUT = "…\n"
+
+# In this order: what is removed first may contain what is removed later.
+_VARIABLE_PARTS = (
+    # An apostrophe inside a word neither opens nor closes a quotation.
+    (re.compile(r"(?<!\w)b?'(?:[^'\\\n]|\\.|'(?=\w))*'|b?\"(?:[^\"\\\n]|\\.)*\"|`[^`\n]*`"), "<text>"),
+    (re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s,;)\]}>]+", re.IGNORECASE), "<url>"),
+    (re.compile(r"(?<![\w/\\])(?:[A-Za-z]:\\|~?/|\.{1,2}/)[^\s:,;()\[\]{}<>]+"), "<path>"),
+    (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "<uuid>"),
+    (re.compile(r"\b0x[0-9a-f]+\b|\b(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{6,}\b", re.IGNORECASE), "<hex>"),
+    (re.compile(r"[+-]?\d+(?:[.,:]\d+)*"), "<n>"),
+    (re.compile(r"\s+"), " "),
+)
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def fingerprint(error_type: str, message: str) -> str:
+    """Return 16 hex digits that are the same for failures that differ in ids, numbers, texts or paths only."""
+    message = message[:GROUPING_LIMIT]
+    for pattern, placeholder in _VARIABLE_PARTS:
+        message = pattern.sub(placeholder, message)
+    grouped = f"{error_type}\n{message.strip()}"
+    return blake2b(grouped.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+class ErrorRecord(msgspec.Struct, frozen=True):
+    """One failed attempt, as it is kept beside the job; times are ISO 8601."""
+
+    attempt: int
+    type: str
+    message: str
+    traceback: str
+    worker: str
+    started_at: str
+    failed_at: str
+
+    @classmethod
+    def of(
+        cls,
+        exc: BaseException,
+        *,
+        attempt: int,
+        worker: str,
+        started_at: datetime | str,
+        failed_at: datetime | str,
+        limit: int = 10_000,
+    ) -> ErrorRecord:
+        """Describe an exception, whatever it does when asked for its text.
+
+        The traceback keeps its last `limit` characters, where the failure is; the message keeps its first 2,000.
+        """
+        message = _message(exc)
+        return cls(
+            attempt=attempt,
+            type=_storable(_type_name(exc)),
+            message=_head(message, MESSAGE_LIMIT),
+            traceback=_tail(_traceback(exc, message), limit),
+            worker=_storable(worker),
+            started_at=_iso(started_at),
+            failed_at=_iso(failed_at),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """The group of this failure."""
+        return fingerprint(self.type, self.message)
+
+    def named(self, error_type: str) -> ErrorRecord:
+        """Return the record under another type, for ends that are nobody's exception."""
+        return msgspec.structs.replace(self, type=error_type)
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def _type_name(exc: BaseException) -> str:
+    cls = type(exc)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _message(exc: BaseException) -> str:
+    try:
+        return _storable(str(exc))
+    except Exception as error:
+        return f"<the message cannot be read: {type(error).__name__}>"
+
+
+def _traceback(exc: BaseException, message: str) -> str:
+    try:
+        return _storable("".join(tracebacks.format_exception(exc)))
+    except Exception:
+        # Chained or grouped exceptions may fail in their turn, or the source cannot be read.
+        return f"{_type_name(exc)}: {message}"
+
+
+def _storable(text: str) -> str:
+    """Replace what some database cannot keep as text."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def _head(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _tail(text: str, limit: int) -> str:
+    return text if len(text) <= limit else (_CUT + text[len(text) - limit + len(_CUT) :])[:limit]
+
+
+def _iso(moment: datetime | str) -> str:
+    return moment if isinstance(moment, str) else moment.isoformat()

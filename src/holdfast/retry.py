@@ -1,0 +1,145 @@
+"""How long to wait, and what a handler may answer.
+
+`Retry` is a handler's policy and also an outcome; `Snooze` and `Cancel` are outcomes only.
+"""
+
+from __future__ import annotations
+
+import math
+import random as _random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeGuard
+
+from holdfast.errors import ConfigError
+
+Duration = float | timedelta
+
+# A hundred years: longer than anyone waits, and no database's timestamp overflows on it.
+LONGEST = 100 * 366 * 86_400.0
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Tell whether a value is an int or a float, which a bool is not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def seconds(value: Duration, field: str, *, at_least: float = 0.0) -> float:
+    """Read seconds or a timedelta as float seconds."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if not is_number(number):
+        raise ConfigError(field, "must be seconds (int or float) or a timedelta", value)
+    if not at_least <= number <= LONGEST:  # also refuses NaN
+        raise ConfigError(field, f"must be from {at_least:g} seconds to 100 years", value)
+    return float(number)
+
+
+def number(value: float, field: str, low: float, high: float) -> float:
+    """Check that a value is a number within bounds."""
+    if not is_number(value) or not low <= value <= high:
+        raise ConfigError(field, f"must be a number from {low:g} to {high:g}", value)
+    return value
+
+
+def whole(value: int, field: str, low: int, high: int) -> int:
+    """Check that a value is a whole number within bounds."""
+    if not is_number(value) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(field, f"must be a whole number from {low} to {high}", value)
+    return value
+
+
+class Seconds:
+    """A dataclass field that takes seconds or a timedelta and holds float seconds.
+
+    A descriptor, so that type checkers let callers pass a timedelta and still know that they read a float.
+    """
+
+    def __init__(self, default: float, *, at_least: float = 0.0) -> None:
+        self.default = default
+        self.at_least = at_least
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object | None, owner: type) -> float:
+        # Asked of the class, it answers with the default: so a dataclass learns it.
+        return self.default if instance is None else instance.__dict__[self.name]
+
+    def __set__(self, instance: object, value: Duration) -> None:
+        instance.__dict__[self.name] = seconds(value, self.name, at_least=self.at_least)
+
+
+class OptionalSeconds:
+    """Like `Seconds`, for a field that may be None and is None by default."""
+
+    def __init__(self, *, at_least: float = 0.0) -> None:
+        self.at_least = at_least
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object | None, owner: type) -> float | None:
+        return None if instance is None else instance.__dict__[self.name]
+
+    def __set__(self, instance: object, value: Duration | None) -> None:
+        instance.__dict__[self.name] = None if value is None else seconds(value, self.name, at_least=self.at_least)
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Say how often and how late a failed job is tried again.
+
+    As a handler's policy all fields count. Returned or raised as an outcome, only the delays and the reason do:
+    how many attempts a job has was settled when it was enqueued.
+    """
+
+    max_attempts: int = 5
+    first_delay: Seconds = Seconds(10.0)
+    factor: float = 2.0
+    max_delay: Seconds = Seconds(300.0)
+    jitter: float = 0.1
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        whole(self.max_attempts, "max_attempts", 1, 1_000_000)
+        number(self.factor, "factor", 1.0, 1_000.0)
+        number(self.jitter, "jitter", 0.0, 1.0)
+        if self.max_delay < self.first_delay:
+            raise ConfigError("max_delay", f"must be at least first_delay ({self.first_delay:g} s)", self.max_delay)
+
+    @classmethod
+    def after(cls, delay: Duration, reason: str = "") -> Retry:
+        """Try again after this delay, the same each time."""
+        return cls(first_delay=delay, factor=1.0, max_delay=delay, jitter=0.0, reason=reason)
+
+    def delay(self, attempt: int, random: Callable[[], float] = _random.random) -> float:
+        """Return the seconds to wait after attempt number `attempt` (from 1) failed."""
+        planned = min(self._grown(max(attempt, 1)), self.max_delay)
+        return max(0.0, planned * (1.0 + self.jitter * (2.0 * random() - 1.0)))
+
+    def _grown(self, attempt: int) -> float:
+        try:
+            return self.first_delay * self.factor ** (attempt - 1)
+        except OverflowError:
+            # Zero stays zero however often it grows.
+            return math.inf if self.first_delay else 0.0
+
+
+@dataclass(frozen=True, init=False)
+class Snooze:
+    """Answer "not yet": the job runs again after the delay and the attempt is not counted."""
+
+    delay: float
+    reason: str
+
+    def __init__(self, delay: Duration, reason: str = "") -> None:
+        object.__setattr__(self, "delay", seconds(delay, "delay"))
+        object.__setattr__(self, "reason", reason)
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Answer "no longer wanted": the job ends as cancelled."""
+
+    reason: str = ""
