@@ -1,0 +1,276 @@
+"""The caller's own connection: recognise what `tx=` was given, check it, and speak to it in its driver's style.
+
+Nothing is imported here that the application has not imported itself: an object can only be of a driver's class when
+that driver is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast import errors
+from holdfast.dialects.base import Dialect, Style
+from holdfast.dialects.sessions import (
+    AsyncDbapiSession,
+    AsyncpgSession,
+    Clock,
+    DbapiSession,
+    GreenSession,
+    SqlalchemySession,
+    translated,
+)
+from holdfast.flow import AsyncSession, Session
+
+_DATABASES = {"postgresql": "postgres", "mariadb": "mysql"}
+_STYLES: dict[str, Style] = {
+    "qmark": "qmark",
+    "named": "named",
+    "format": "format",
+    "pyformat": "pyformat",
+    "numeric_dollar": "dollar",
+}
+_MYSQL = ("pymysql", "MySQLdb", "aiomysql", "asyncmy")
+
+
+def session(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
+    """Make a sync session on the caller's connection; `what` names the work in errors."""
+    if _is(tx, "sqlite3", "Connection"):
+        _same(dialect, "sqlite")
+        _sqlite_ready(tx, what)
+        return DbapiSession(dialect, lambda: _with_tuples(tx.cursor()), "named", clock)
+    if _is(tx, "psycopg", "Connection"):
+        _same(dialect, "postgres")
+        _psycopg_ready(tx, what)
+        return DbapiSession(dialect, _psycopg_cursor(tx), "pyformat", clock)
+    if _is(tx, "sqlalchemy.orm", "Session", "scoped_session"):
+        with translated(dialect), _sqlalchemy_refusals():
+            connection = tx.connection()
+        return _sqlalchemy(connection, dialect, clock, what)
+    if _is(tx, "sqlalchemy", "Connection"):
+        return _sqlalchemy(tx, dialect, clock, what)
+    if _is_django(tx):
+        return _django(tx, dialect, clock, what)
+    if _is_async(tx):
+        raise errors.WrongColour("enqueue() or complete()", "aenqueue() or acomplete()")
+    raise _stranger(tx, dialect)
+
+
+async def asession(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
+    """Make an async session on the caller's connection."""
+    if _is_asyncpg(tx):
+        _same(dialect, "postgres")
+        _asyncpg_ready(tx, what)
+        return AsyncpgSession(dialect, tx, clock)
+    if _is(tx, "psycopg", "AsyncConnection"):
+        _same(dialect, "postgres")
+        _psycopg_ready(tx, what)
+        return AsyncDbapiSession(dialect, _psycopg_async_cursor(tx), "pyformat", clock)
+    if _is(tx, "aiosqlite", "Connection"):
+        _same(dialect, "sqlite")
+        _aiosqlite_ready(tx, what)
+        return AsyncDbapiSession(dialect, _aiosqlite_cursor(tx), "named", clock)
+    if _is(tx, "sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session", "AsyncConnection"):
+        with translated(dialect), _sqlalchemy_refusals():
+            connection = tx if _is(tx, "sqlalchemy.ext.asyncio", "AsyncConnection") else await tx.connection()
+            inner = await connection.run_sync(_sqlalchemy, dialect, clock, what)
+        return GreenSession(connection.run_sync, inner)
+    if _is_sync(tx):
+        raise errors.WrongColour("aenqueue() or acomplete()", "enqueue() or complete()")
+    raise _stranger(tx, dialect)
+
+
+def _is(obj: Any, module: str, *names: str) -> bool:
+    """Tell whether an object is of a class of a module that the application has loaded."""
+    loaded = sys.modules.get(module)
+    classes = [getattr(loaded, name, None) for name in names] if loaded else []
+    return any(isinstance(cls, type) and isinstance(obj, cls) for cls in classes)
+
+
+def _is_asyncpg(tx: Any) -> bool:
+    return _is(tx, "asyncpg", "Connection") or _is(tx, "asyncpg.pool", "PoolConnectionProxy")
+
+
+def _is_django(tx: Any) -> bool:
+    if _is(tx, "django.utils.connection", "ConnectionProxy"):
+        # Django's cache is a proxy of the same class.
+        return hasattr(tx, "vendor")
+    return _is(tx, "django.db.backends.base.base", "BaseDatabaseWrapper")
+
+
+def _is_async(tx: Any) -> bool:
+    return (
+        _is_asyncpg(tx)
+        or _is(tx, "psycopg", "AsyncConnection")
+        or _is(tx, "aiosqlite", "Connection")
+        or _is(tx, "sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session", "AsyncConnection")
+    )
+
+
+def _is_sync(tx: Any) -> bool:
+    return (
+        _is(tx, "sqlite3", "Connection")
+        or _is(tx, "psycopg", "Connection")
+        or _is(tx, "sqlalchemy", "Connection")
+        or _is(tx, "sqlalchemy.orm", "Session", "scoped_session")
+        or _is_django(tx)
+    )
+
+
+def _stranger(tx: Any, dialect: Dialect) -> errors.TransactionError:
+    package = type(tx).__module__.partition(".")[0]
+    if package in _MYSQL and type(tx).__name__.endswith("Connection"):
+        return errors.WrongDatabase(dialect.name, "mysql")
+    return errors.UnsupportedConnection(tx)
+
+
+def _same(dialect: Dialect, got: str) -> None:
+    if dialect.name != got:
+        raise errors.WrongDatabase(dialect.name, got)
+
+
+def _sqlite_ready(tx: Any, what: str) -> None:
+    try:
+        inside = tx.in_transaction
+    except Exception as error:
+        raise errors.ConnectionClosed from error
+    # By default sqlite3 opens the transaction itself, at the first statement that starts with INSERT, UPDATE, DELETE or
+    # REPLACE, as all do that run on a caller's connection. It does not with isolation_level=None, nor (from Python 3.12
+    # on) with autocommit=True, which overrules isolation_level.
+    if not inside and (tx.isolation_level is None or getattr(tx, "autocommit", None) is True):
+        raise errors.NoTransaction(what)
+
+
+def _with_tuples(cursor: Any) -> Any:
+    cursor.row_factory = None
+    return cursor
+
+
+def _aiosqlite_ready(tx: Any, what: str) -> None:
+    # Nothing else gives `autocommit`; the attribute is None when closed or not yet awaited.
+    if tx._connection is None:
+        raise errors.ConnectionClosed
+    _sqlite_ready(tx._connection, what)
+
+
+def _aiosqlite_cursor(tx: Any) -> Callable[[], Awaitable[Any]]:
+    async def make() -> Any:
+        return _with_tuples(await tx.cursor())
+
+    return make
+
+
+def _psycopg_ready(tx: Any, what: str) -> None:
+    from psycopg.pq import TransactionStatus
+
+    status = tx.info.transaction_status
+    if tx.closed or status == TransactionStatus.UNKNOWN:
+        raise errors.ConnectionClosed
+    if status == TransactionStatus.INERROR:
+        raise errors.TransactionAborted
+    if tx.autocommit and status == TransactionStatus.IDLE:
+        raise errors.NoTransaction(what)
+
+
+def _psycopg_cursor(tx: Any) -> Callable[[], Any]:
+    """Make plain cursors that give tuples, whatever cursor and row factory the caller has set."""
+    from psycopg import Cursor
+    from psycopg.rows import tuple_row
+
+    return lambda: Cursor(tx, row_factory=tuple_row)
+
+
+def _psycopg_async_cursor(tx: Any) -> Callable[[], Awaitable[Any]]:
+    from psycopg import AsyncCursor
+    from psycopg.rows import tuple_row
+
+    async def make() -> Any:
+        return AsyncCursor(tx, row_factory=tuple_row)
+
+    return make
+
+
+def _asyncpg_ready(tx: Any, what: str) -> None:
+    from asyncpg import InterfaceError
+
+    try:
+        closed = tx.is_closed()
+    except InterfaceError as error:
+        # The pool's proxy says this once the connection went back to the pool.
+        raise errors.ConnectionClosed from error
+    if closed:
+        raise errors.ConnectionClosed
+    if not tx.is_in_transaction():
+        raise errors.NoTransaction(what)
+
+
+@contextmanager
+def _sqlalchemy_refusals() -> Iterator[None]:
+    """Raise as ours what SQLAlchemy says by itself about a session or connection, before any driver is asked."""
+    from sqlalchemy import exc
+
+    try:
+        yield
+    except exc.PendingRollbackError as error:
+        raise errors.TransactionAborted from error
+    except exc.ResourceClosedError as error:
+        raise errors.ConnectionClosed from error
+    except exc.UnboundExecutionError as error:
+        raise errors.TransactionError(
+            "The session given as tx= is bound to no one database. Give session.connection(bind_arguments=…) of the "
+            "database that holds the jobs."
+        ) from error
+    except exc.InvalidRequestError as error:
+        if "permanently closed" in str(error) or type(error).__name__ == "AsyncContextNotStarted":
+            raise errors.ConnectionClosed from error
+        raise errors.TransactionError(f"What was given as tx= cannot be used now: {error}") from error
+
+
+def _sqlalchemy(connection: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
+    if connection.closed:
+        raise errors.ConnectionClosed
+    _same(dialect, _database(connection.dialect.name))
+    style = _STYLES.get(connection.dialect.paramstyle)
+    if style is None:
+        raise errors.UnsupportedConnection(connection)
+    usual = getattr(connection.dialect, "_on_connect_isolation_level", None)
+    if connection.get_execution_options().get("isolation_level", usual) == "AUTOCOMMIT":
+        raise errors.NoTransaction(what)
+    with translated(dialect), _sqlalchemy_refusals():
+        inner = connection.get_nested_transaction() or connection.get_transaction() or connection.begin()
+        if not inner.is_active:
+            raise errors.TransactionAborted
+        _sqlalchemy_driver_ready(connection.connection, what)
+    return SqlalchemySession(dialect, connection, style, clock)
+
+
+def _sqlalchemy_driver_ready(pooled: Any, what: str) -> None:
+    """Check the driver's connection below SQLAlchemy's: it may be in autocommit by its own settings."""
+    raw = pooled.driver_connection
+    if _is(raw, "sqlite3", "Connection"):
+        _sqlite_ready(raw, what)
+    elif _is(raw, "aiosqlite", "Connection"):
+        _aiosqlite_ready(raw, what)
+    elif _is(raw, "psycopg", "Connection", "AsyncConnection"):
+        _psycopg_ready(raw, what)
+    elif getattr(pooled.dbapi_connection, "isolation_level", None) == "autocommit":
+        # asyncpg's adapter opens the transaction at the first statement, so only its setting can be asked.
+        raise errors.NoTransaction(what)
+
+
+def _django(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
+    _same(dialect, _database(tx.vendor))
+    if tx.closed_in_transaction:
+        raise errors.ConnectionClosed
+    if tx.needs_rollback:
+        raise errors.TransactionAborted
+    with translated(dialect):
+        if tx.get_autocommit() and not tx.in_atomic_block:
+            raise errors.NoTransaction(what)
+    return DbapiSession(dialect, tx.cursor, "format", clock)
+
+
+def _database(name: str) -> str:
+    return _DATABASES.get(name, name)

@@ -1,0 +1,40 @@
+"""The databases: which dialect serves a URL, and how its connections open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.dialects.base import SCHEMA_VERSION, Dialect
+from holdfast.errors import ConfigError
+from holdfast.options import StoreOptions
+
+__all__ = ["SCHEMA_VERSION", "Dialect", "dialect_for"]
+
+_POSTGRES = ("postgresql", "postgres")
+
+
+def dialect_for(url: str, options: StoreOptions) -> Dialect:
+    """Choose the dialect by the URL's scheme; a SQLAlchemy driver suffix is allowed and ignored."""
+    scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
+    if scheme == "sqlite":
+        from holdfast.dialects.sqlite import Sqlite
+
+        if options.schema:
+            raise ConfigError("schema", "SQLite has no schemas; use prefix", options.schema)
+        return Sqlite(options)
+    if scheme in _POSTGRES:
+        from holdfast.dialects.postgres import Postgres
+
+        return Postgres(options)
+    raise ConfigError("url", "must start with sqlite:/// or postgresql://", url)
+
+
+def connect(dialect: Dialect, url: str) -> Any:
+    """Open a sync connection in the dialect's own driver."""
+    if dialect.name == "sqlite":
+        from holdfast.dialects import sqlite
+
+        return sqlite.connect(url, dialect.options)
+    from holdfast.dialects import postgres
+
+    return postgres.connect(url, dialect.options)

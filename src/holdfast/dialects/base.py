@@ -1,0 +1,177 @@
+"""What every dialect shares: reading its SQL file, binding parameters, and the face the rest of Holdfast sees.
+
+A SQL file holds the same query names in the same order for every database, so that `diff` is the review tool.
+A query starts at a comment `-- name: what it does` and may be several statements, run in order in one transaction;
+its rows are those of the last one. Parameters are written `:name`. A line that ends in `-- when name` belongs to the
+query only if the caller gives that parameter, so that a filter costs nothing where it is not used and no SQL is put
+together from text.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any, ClassVar, Literal
+
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.flow import Columns, Statement
+from holdfast.options import StoreOptions
+
+Style = Literal["named", "pyformat", "format", "qmark", "dollar"]
+
+TABLES = ("jobs", "finished", "keys", "workers", "audit", "meta")
+SCHEMA_VERSION = 1
+
+_HEADER = re.compile(r"^-- ([a-z][a-z0-9_]*): ", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
+_END = re.compile(r";[ \t]*(?:\n|$)")
+# One pattern for both, so that a prefix or schema that itself starts with holdfast_ is not replaced again.
+_NAME = re.compile(rf"\bholdfast_(?:({'|'.join(TABLES)})\b)?")
+_RETURNS = re.compile(r"^\s*(select|with|pragma)\b|\breturning\b", re.IGNORECASE)
+_WHEN = re.compile(r"^.*-- when ([a-z_]+)[ \t]*(?:\n|$)", re.MULTILINE)
+# A string literal, a cast, or a parameter: only the last is replaced.
+_TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%|\?")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One statement in a driver's own parameter style; `names` gives the order of positional ones."""
+
+    sql: str
+    names: tuple[str, ...]
+    returns: bool
+
+    def positional(self, params: dict[str, Any]) -> list[Any]:
+        return [params[name] for name in self.names]
+
+
+def split_queries(text: str) -> dict[str, tuple[str, ...]]:
+    """Read a SQL file into its named queries, each a tuple of statements."""
+    headers = list(_HEADER.finditer(text))
+    ends = [h.start() for h in headers[1:]] + [len(text)]
+    queries = {}
+    for header, end in zip(headers, ends, strict=True):
+        name = header[1]
+        if name in queries:
+            raise ConfigError("query", "each name once in a SQL file", name)
+        queries[name] = split_statements(text[header.start() : end])
+    return queries
+
+
+def split_statements(text: str) -> tuple[str, ...]:
+    """Split SQL at each semicolon that ends a line; comments go."""
+    return tuple(part.strip() for part in _END.split(_COMMENT.sub("", text)) if part.strip())
+
+
+def optional_names(parts: Sequence[str]) -> frozenset[str]:
+    """Name the parameters that decide which lines a query has."""
+    return frozenset(match[1] for part in parts for match in _WHEN.finditer(part))
+
+
+def chosen(sql: str, given: frozenset[str]) -> str:
+    """Leave out the lines whose parameter is not given."""
+    return _WHEN.sub(lambda line: line[0] if line[1] in given else "", sql)
+
+
+def compile_statement(sql: str, style: Style) -> Compiled:
+    """Write `:name` parameters the way a driver wants them."""
+    names: list[str] = []
+
+    def write(match: re.Match[str]) -> str:
+        name = match[1]
+        if name is None:
+            return "%%" if match[0] == "%" and style in ("pyformat", "format") else match[0]
+        if style == "named":
+            return f":{name}"
+        if style == "pyformat":
+            return f"%({name})s"
+        if style == "dollar":
+            if name not in names:
+                names.append(name)
+            return f"${names.index(name) + 1}"
+        names.append(name)
+        return "%s" if style == "format" else "?"
+
+    text = _TOKEN.sub(write, sql)
+    if not names:
+        names = list(dict.fromkeys(m[1] for m in _TOKEN.finditer(sql) if m[1]))
+    return Compiled(text, tuple(names), bool(_RETURNS.search(sql)))
+
+
+@lru_cache
+def read_sql(name: str) -> str:
+    return resources.files("holdfast.dialects").joinpath("sql", f"{name}.sql").read_text("utf-8")
+
+
+def migration_files(name: str) -> list[tuple[int, str, str]]:
+    """List (number, title, text) of a dialect's migrations in their order."""
+    folder = resources.files("holdfast.dialects").joinpath("migrations", name)
+    found = []
+    for entry in folder.iterdir():
+        match = re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name)
+        if match:
+            found.append((int(match[1]), match[2], entry.read_text("utf-8")))
+    return sorted(found)
+
+
+class Dialect(ABC):
+    """One database: its SQL, its way to bind, its errors and its clock."""
+
+    name: ClassVar[str]
+    begin: ClassVar[str] = "begin"
+    # Queries run once per row of their batch instead of once per batch.
+    row_wise: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, options: StoreOptions) -> None:
+        self.options = options
+        raw = split_queries(read_sql(self.name))
+        self.queries = {name: tuple(map(self.place, parts)) for name, parts in raw.items()}
+        self.optional = {name: found for name, parts in self.queries.items() if (found := optional_names(parts))}
+        self._compiled: dict[tuple[str, frozenset[str] | None, Style], tuple[Compiled, ...]] = {}
+
+    def place(self, sql: str) -> str:
+        """Put the configured prefix (and schema) on every Holdfast name."""
+        return _NAME.sub(lambda m: self.table(m[1]) if m[1] else f"{self.options.prefix}_", sql)
+
+    def table(self, name: str) -> str:
+        return f"{self.options.prefix}_{name}"
+
+    def compiled(self, statement: Statement, style: Style) -> tuple[Compiled, ...]:
+        """Return the statements behind a name, in the driver's style."""
+        if statement.text is not None:
+            return (compile_statement(statement.text, style),)
+        optional = self.optional.get(statement.name)
+        given = None if optional is None else optional.intersection(statement.params)
+        found = self._compiled.get((statement.name, given, style))
+        if found is None:
+            parts = [chosen(part, given or frozenset()) for part in self.queries[statement.name]]
+            found = tuple(compile_statement(part, style) for part in parts)
+            self._compiled[statement.name, given, style] = found
+        return found
+
+    def migrations(self) -> list[tuple[int, str, tuple[str, ...]]]:
+        return [(n, title, tuple(map(self.place, split_statements(text)))) for n, title, text in self.migration_text()]
+
+    def migration_text(self) -> list[tuple[int, str, str]]:
+        return migration_files(self.name)
+
+    @abstractmethod
+    def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
+        """Return all parameters as the driver takes them; `now` is None unless a test sets the clock."""
+
+    @abstractmethod
+    def translate(self, error: BaseException) -> HoldfastError | None:
+        """Map a driver's error to ours; None for what is not the driver's."""
+
+
+def rows_of(batch: Columns) -> list[dict[str, Any]]:
+    """Turn columns into one parameter dict per row."""
+    return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
+
+
+def first_column(rows: Sequence[Sequence[Any]]) -> list[Any]:
+    return [row[0] for row in rows]

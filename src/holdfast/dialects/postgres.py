@@ -1,0 +1,142 @@
+"""PostgreSQL: asyncpg for async callers and the worker, psycopg 3 for sync ones."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from holdfast import errors
+from holdfast.dialects.base import Dialect
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.flow import Statement
+from holdfast.options import StoreOptions
+
+_DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
+_LOST = ("08", "57P", "53300")
+
+
+class Postgres(Dialect):
+    name: ClassVar[str] = "postgres"
+
+    def __init__(self, options: StoreOptions) -> None:
+        super().__init__(options)
+        self.channel = "_".join(part for part in (options.schema, options.prefix, "wake") if part)
+        if options.schema:
+            self.queries["schema_create"] = (f"create schema if not exists {options.schema}",)
+        else:
+            self.queries["schema_create"] = ("select 1",)
+
+    def table(self, name: str) -> str:
+        bare = super().table(name)
+        return f"{self.options.schema}.{bare}" if self.options.schema else bare
+
+    def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
+        channel = self.channel if self.options.notify else None
+        return {"now": now, "channel": channel} | statement.params | (statement.batch or {})
+
+    def translate(self, error: BaseException) -> HoldfastError | None:
+        cause = driver_error(error)
+        if cause is None:
+            return None
+        state = sqlstate(error) or ""
+        text = " ".join(str(cause).split())
+        if state == "40P01":
+            return errors.DatabaseBusy("deadlock")
+        if state == "40001":
+            return errors.DatabaseBusy("serialisation")
+        if state == "55P03":
+            return errors.DatabaseBusy("lock_timeout")
+        if state == "23505":
+            return errors.UniqueViolation(text)
+        if state in ("42P01", "3F000"):
+            return errors.SchemaMissing(text)
+        if state == "25P02":
+            return errors.TransactionAborted()
+        if state.startswith(_LOST) or (not state and is_lost(cause)):
+            return errors.DatabaseUnavailable(text)
+        return errors.QueryFailed(text)
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """List an error with what SQLAlchemy and Django wrapped in it."""
+    found: list[BaseException] = []
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop()
+        if one is None or one in found:
+            continue
+        found.append(one)
+        todo += [one.__cause__, getattr(one, "orig", None)]
+    return found
+
+
+def driver_error(error: BaseException) -> BaseException | None:
+    """Return the innermost error that a driver, or the network under it, raised."""
+    ours = [e for e in chain(error) if type(e).__module__.partition(".")[0] in _DRIVERS or isinstance(e, OSError | TimeoutError)]
+    return ours[-1] if ours else None
+
+
+def sqlstate(error: BaseException) -> str | None:
+    for one in chain(error):
+        code = getattr(one, "sqlstate", None) or getattr(one, "pgcode", None)
+        if isinstance(code, str):
+            return code
+    return None
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell a lost or refused connection from a wrong call; drivers give neither a SQLSTATE."""
+    name = type(error).__name__
+    return isinstance(error, OSError | TimeoutError) or name in ("OperationalError", "InterfaceError", "PoolTimeout")
+
+
+def split_url(url: str) -> str:
+    """Drop a SQLAlchemy driver suffix (postgresql+asyncpg://), and check that the rest can be read."""
+    scheme, rest = url.split("://", 1)
+    parts = urlsplit(f"postgresql://{rest}")
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigError("url", "the port must be a number", url) from error
+    if scheme.partition("+")[0] not in ("postgresql", "postgres"):
+        raise ConfigError("url", "must start with postgresql://", url)
+    return urlunsplit(parts)
+
+
+def connect(url: str, options: StoreOptions) -> Any:
+    """Open a psycopg connection that commits only when told to (autocommit with explicit BEGIN)."""
+    import psycopg
+
+    connection = psycopg.connect(
+        split_url(url),
+        autocommit=True,
+        connect_timeout=max(1, int(options.connect_timeout)),
+        prepare_threshold=5 if options.prepare else None,
+        application_name="holdfast",
+    )
+    return connection
+
+
+async def aconnect(url: str, options: StoreOptions, name: str = "holdfast") -> Any:
+    """Open an asyncpg connection."""
+    import asyncpg
+
+    address, settings = asyncpg_url(split_url(url))
+    return await asyncpg.connect(
+        address,
+        timeout=options.connect_timeout,
+        statement_cache_size=200 if options.prepare else 0,
+        max_cached_statement_lifetime=0,
+        server_settings={"application_name": name} | settings,
+    )
+
+
+def asyncpg_url(url: str) -> tuple[str, dict[str, str]]:
+    """Move libpq's `options=-c name=value` into server settings, which is where asyncpg takes them."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    settings = dict(re.findall(r"-c\s*([\w.]+)=(\S+)", query.pop("options", "")))
+    query.pop("application_name", None)
+    query.pop("connect_timeout", None)
+    return urlunsplit(parts._replace(query=urlencode(query))), settings

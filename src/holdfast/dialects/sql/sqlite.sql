@@ -1,0 +1,233 @@
+-- Holdfast's queries for SQLite. The other dialects hold the same names in the same order: review them with diff.
+-- Differs throughout: times are whole microseconds since 1970 and :now is always bound (the host's clock, or a test's).
+-- Differs throughout: a batch is one JSON text, an array of rows, in :batch; lists are JSON texts too.
+-- Differs throughout: no row locks and no SKIP LOCKED: a writing transaction starts with BEGIN IMMEDIATE and is alone.
+
+-- schema_create: make the configured schema, if one is configured.
+-- Differs: SQLite has no schemas.
+select 1;
+
+-- schema_lock: let one migrator in at a time; freed when its transaction ends.
+-- Differs: BEGIN IMMEDIATE has locked the file already.
+select 1;
+
+-- meta_create: make the table that holds the schema version.
+create table if not exists holdfast_meta (key text primary key, value text not null) without rowid;
+
+-- meta_present: tell whether Holdfast's tables were ever made here.
+select exists (select 1 from sqlite_master where type = 'table' and name = 'holdfast_meta');
+
+-- version_read: read the schema version.
+select value from holdfast_meta where key = 'schema_version';
+
+-- version_write: record the schema version.
+insert into holdfast_meta (key, value) values ('schema_version', :version)
+on conflict (key) do update set value = excluded.value;
+
+-- clock: read the database's time.
+select :now;
+
+-- enqueue: add one job.
+-- A repeated insert of the same id adds nothing, so a lost reply to COMMIT may be answered by running it again; also
+-- when a worker has finished the job meanwhile.
+-- Differs: nothing to notify; workers watch PRAGMA data_version.
+insert into holdfast_jobs
+    (id, queue, kind, payload, headers, priority, available_at, created_at, max_attempts, lease_ms, key, bucket, unique_key)
+select :id, :queue, :kind, :payload, :headers, :priority,
+    coalesce(:run_at, :now + :delay_ms * 1000),
+    :now, :max_attempts, :lease_ms, :key, :bucket, :unique_key
+ where not exists (select 1 from holdfast_finished f where f.id = :id)
+on conflict do nothing
+returning id;
+
+-- enqueue_many: add a batch of jobs.
+-- Differs: run once per row by executemany, which beats reading fourteen fields out of JSON.
+insert into holdfast_jobs
+    (id, queue, kind, payload, headers, priority, available_at, created_at, max_attempts, lease_ms, key, bucket, unique_key)
+select :id, :queue, :kind, :payload, :headers, :priority,
+    coalesce(:run_at, :now + :delay_ms * 1000),
+    :now, :max_attempts, :lease_ms, :key, :bucket, :unique_key
+ where not exists (select 1 from holdfast_finished f where f.id = :id)
+on conflict do nothing;
+
+-- unique_find: read the live jobs that hold these unique keys.
+select j.kind, j.unique_key, j.id
+  from json_each(:batch) u
+  join holdfast_jobs j on j.kind = json_extract(u.value, '$[0]') and j.unique_key = json_extract(u.value, '$[1]')
+ where j.unique_key is not null;
+
+-- keys_take: take idempotency keys that are free or past their window; the flow reads back who holds them.
+-- Differs: "where true" keeps the parser from reading ON CONFLICT as a join condition.
+insert into holdfast_keys (scope, key, job_id, expires_at)
+select json_extract(u.value, '$[0]'), json_extract(u.value, '$[1]'), json_extract(u.value, '$[2]'),
+       :now + json_extract(u.value, '$[3]') * 1000
+  from json_each(:batch) u
+ where true
+on conflict (scope, key) do update set job_id = excluded.job_id, expires_at = excluded.expires_at
+ where holdfast_keys.expires_at <= :now;
+
+-- keys_find: read which job holds each key.
+select k.scope, k.key, k.job_id
+  from json_each(:batch) u
+  join holdfast_keys k on k.scope = json_extract(u.value, '$[0]') and k.key = json_extract(u.value, '$[1]');
+
+-- keys_point: let keys name the unique job that was found instead of the one that was not added.
+update holdfast_keys
+   set job_id = u.holder
+  from (select json_extract(value, '$[0]') as scope, json_extract(value, '$[1]') as key, json_extract(value, '$[2]') as job_id,
+               json_extract(value, '$[3]') as holder
+          from json_each(:batch)) u
+ where holdfast_keys.scope = u.scope and holdfast_keys.key = u.key and holdfast_keys.job_id = u.job_id;
+
+-- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
+-- Differs: no LATERAL; the correlated IN reads each queue in index order and stops at the limit.
+update holdfast_jobs
+   set state = 'leased', fence = fence + 1, attempts = attempts + 1, leased_by = :worker,
+       leased_at = :now,
+       lease_expires_at = :now + 1000 * coalesce(lease_ms, (
+           select l.value from json_each(:kinds) k join json_each(:leases) l on l.key = k.key where k.value = kind), :lease_ms)
+ where id in (
+    select d.id
+      from json_each(:queues) q
+      join holdfast_jobs d on d.id in (
+        select id
+          from holdfast_jobs
+         where queue = q.value and state = 'pending'
+           and available_at <= :now
+           and (:kinds is null or kind in (select value from json_each(:kinds)))
+         order by priority desc, available_at, id
+         limit :limit)
+     order by d.priority desc, d.available_at, d.id
+     limit :limit)
+returning id, queue, kind, payload, headers, key, priority, attempts, max_attempts, fence,
+    coalesce(lease_ms, (
+        select l.value from json_each(:kinds) k join json_each(:leases) l on l.key = k.key where k.value = kind), :lease_ms),
+    available_at, created_at;
+
+-- renew: put the end of held leases off, and tell who was asked to stop.
+update holdfast_jobs
+   set lease_expires_at = :now + u.lease_ms * 1000
+  from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as fence, json_extract(value, '$[2]') as lease_ms
+          from json_each(:batch)) u
+ where holdfast_jobs.id = u.id and holdfast_jobs.fence = u.fence
+returning id, cancel_requested;
+
+-- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
+-- The fence rises here too, so that whoever held the lease can no longer write.
+update holdfast_jobs
+   set state = 'pending', fence = holdfast_jobs.fence + 1, attempts = attempts - u.attempts_back,
+       available_at = coalesce(:now + u.delay_ms * 1000, available_at),
+       leased_by = null, leased_at = null, lease_expires_at = null,
+       errors = case when u.error is null then errors else json_insert(coalesce(errors, '[]'), '$[#]', json(u.error)) end
+  from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as fence, json_extract(value, '$[2]') as delay_ms,
+               json_extract(value, '$[3]') as attempts_back, json_extract(value, '$[4]') as error
+          from json_each(:batch)) u
+ where holdfast_jobs.id = u.id and holdfast_jobs.fence = u.fence
+returning id;
+
+-- finish: move leased jobs to the finished table with their outcome.
+-- Differs: no writing CTE, so copy and delete are two statements of one transaction.
+insert into holdfast_finished
+    (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority, bucket,
+     outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress, result, errors)
+select j.id, j.fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
+       lease_ms, replays, priority, bucket, u.outcome, queue, kind, key, unique_key, leased_by, u.fingerprint, payload, headers,
+       progress, u.result, case when u.error is null then errors else json_insert(coalesce(errors, '[]'), '$[#]', json(u.error)) end
+  from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as fence, json_extract(value, '$[2]') as outcome,
+               json_extract(value, '$[3]') as result, json_extract(value, '$[4]') as error, json_extract(value, '$[5]') as fingerprint
+          from json_each(:batch)) u
+  join holdfast_jobs j on j.id = u.id and j.fence = u.fence;
+delete from holdfast_jobs
+ where (id, fence) in (select json_extract(value, '$[0]'), json_extract(value, '$[1]') from json_each(:batch))
+returning id;
+
+-- drop: delete leased jobs that leave no trace (retention 0).
+delete from holdfast_jobs
+ where (id, fence) in (select json_extract(value, '$[0]'), json_extract(value, '$[1]') from json_each(:batch))
+returning id;
+
+-- settled: tell which of these jobs are finished, with the fence they ended with, for a settle whose answer was lost.
+select f.id, f.fence from holdfast_finished f where f.id in (select value from json_each(:ids));
+
+-- live: tell which of these jobs are still in the live table, with the fence they have now.
+select j.id, j.fence from holdfast_jobs j where j.id in (select value from json_each(:ids));
+
+-- progress: store how far a leased job is.
+update holdfast_jobs set progress = :progress where id = :id and fence = :fence returning id;
+
+-- reap_pick: read leases that ran out, oldest first; the flow decides what becomes of each.
+select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested
+  from holdfast_jobs
+ where state = 'leased' and lease_expires_at < :now
+   and (:kinds is null or kind in (select value from json_each(:kinds)))
+   and id not in (select value from json_each(:ids))
+ order by lease_expires_at
+ limit :limit;
+
+-- reap_mark: raise the fence of leases that were picked, so that a late holder's write cannot be taken for the reaper's.
+update holdfast_jobs set fence = fence + 1 where id in (select value from json_each(:ids));
+
+-- strays: read the leases that the table says a worker holds, but for those it knows of.
+select id, fence from holdfast_jobs
+ where state = 'leased' and leased_by = :worker and id not in (select value from json_each(:ids));
+
+-- beat: record that a worker is alive. A beat never un-drains.
+insert into holdfast_workers (id, status, started_at, seen_at, info)
+values (:id, 'alive', :now, :now, :info)
+on conflict (id) do update set seen_at = excluded.seen_at, info = excluded.info,
+    status = case when holdfast_workers.status = 'dead' then 'alive' else holdfast_workers.status end
+returning status;
+
+-- worker_mark: set a worker's status.
+update holdfast_workers set status = :status, seen_at = :now
+ where id = :id
+returning id;
+
+-- workers_bury: mark workers dead that have been silent for too long.
+update holdfast_workers set status = 'dead'
+ where status <> 'dead' and seen_at < :now - :silent_ms * 1000
+returning id;
+
+-- workers_forget: delete dead workers that nobody asks about any more.
+delete from holdfast_workers
+ where status = 'dead' and seen_at < :now - :older_ms * 1000
+returning id;
+
+-- workers_list: read the registry with the age of each beat in milliseconds.
+select id, status, started_at, seen_at,
+       (:now - seen_at) / 1000, info
+  from holdfast_workers
+ order by started_at, id;
+
+-- prune_queues: list the queues that have finished rows, by outcome, hopping over the index instead of reading it all.
+-- Differs: no LATERAL; the next pair is read by two correlated lookups.
+with recursive hop (outcome, queue) as (
+    select * from (select outcome, queue from holdfast_finished order by outcome, queue limit 1)
+    union all
+    select coalesce((select outcome from holdfast_finished f where f.outcome = hop.outcome and f.queue > hop.queue
+                      order by outcome, queue limit 1),
+                    (select outcome from holdfast_finished f where f.outcome > hop.outcome order by outcome, queue limit 1)),
+           coalesce((select queue from holdfast_finished f where f.outcome = hop.outcome and f.queue > hop.queue
+                      order by outcome, queue limit 1),
+                    (select queue from holdfast_finished f where f.outcome > hop.outcome order by outcome, queue limit 1))
+      from hop where hop.outcome is not null)
+select outcome, queue from hop where outcome is not null;
+
+-- prune: delete a chunk of finished rows older than their retention.
+delete from holdfast_finished
+ where id in (
+    select id from holdfast_finished
+     where outcome = :outcome and queue = :queue
+       and finished_at < :now - :older_ms * 1000
+     order by finished_at
+     limit :limit)
+returning id;
+
+-- keys_prune: delete a chunk of idempotency keys past their window.
+delete from holdfast_keys
+ where (scope, key) in (
+    select scope, key from holdfast_keys
+     where expires_at <= :now
+     order by expires_at
+     limit :limit)
+returning key;

@@ -1,0 +1,137 @@
+"""Flows: database work written once, for both colours and every database.
+
+A flow is a generator that yields named statements, receives rows and returns a value. It does no I/O and never
+commits. A pump runs it: `drive` on a sync session, `adrive` on an async one. A `Flow` can be started again, so a
+deadlock or a lost connection re-runs the whole transaction; a test can step two flows by hand and so write a race
+without threads.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
+
+Row = Sequence[Any]
+Rows = Sequence[Row]
+Columns = dict[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One named query with its parameters.
+
+    `batch` carries columns of equal length: a dialect binds them as arrays, as one JSON text, or row by row.
+    `alone` on a flow's first statement promises that its statements need no common transaction, so that a pump may
+    leave out BEGIN and COMMIT: two round trips less.
+    """
+
+    name: str
+    params: dict[str, Any]
+    batch: Columns | None = None
+    alone: bool = False
+    text: str | None = None
+
+
+Steps = Generator[Statement, Rows, T]
+
+
+class Flow(Generic[T_co]):
+    """A restartable piece of database work; `yield from` it inside another flow, or hand it to a store."""
+
+    __slots__ = ("_start", "name")
+
+    def __init__(self, name: str, start: Callable[[], Steps[T_co]]) -> None:
+        self.name = name
+        self._start = start
+
+    def __iter__(self) -> Steps[T_co]:
+        return self._start()
+
+    def __repr__(self) -> str:
+        return f"<flow {self.name}>"
+
+
+def flow(steps: Callable[P, Steps[T]]) -> Callable[P, Flow[T]]:
+    """Turn a generator function into a maker of restartable flows."""
+
+    @functools.wraps(steps)
+    def make(*args: P.args, **kwargs: P.kwargs) -> Flow[T]:
+        return Flow(steps.__name__, lambda: steps(*args, **kwargs))
+
+    return make
+
+
+def ask(name: str, /, *, batch: Columns | None = None, alone: bool = False, **params: Any) -> Steps[Rows]:
+    """Yield one named statement and return its rows."""
+    return (yield Statement(name, params, batch, alone))
+
+
+def run_text(name: str, text: str) -> Steps[Rows]:
+    """Yield SQL that a migration file or the admin composer wrote; `name` is for errors and logs."""
+    return (yield Statement(name, {}, text=text))
+
+
+class Session(Protocol):
+    """A sync connection inside a transaction (or about to run one statement alone)."""
+
+    def run(self, statement: Statement) -> Rows: ...
+
+
+class AsyncSession(Protocol):
+    """The async twin of `Session`."""
+
+    async def run(self, statement: Statement) -> Rows: ...
+
+
+Around = Callable[[Statement], AbstractContextManager[Any]]
+AsyncAround = Callable[[Statement], AbstractAsyncContextManager[Any]]
+
+
+def drive(work: Flow[T], session: Session, around: Around | None = None) -> T:
+    """Run a flow on a sync session and return its value; `around` opens the transaction that its first statement needs."""
+    steps = iter(work)
+    try:
+        first = next(steps)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    with around(first) if around else nullcontext():
+        return _pump(steps, first, session)
+
+
+def _pump(steps: Steps[T], statement: Statement, session: Session) -> T:
+    # StopIteration must end here, inside the transaction's block: leaking it would roll back.
+    try:
+        while True:
+            statement = steps.send(session.run(statement))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    finally:
+        steps.close()
+
+
+async def adrive(work: Flow[T], session: AsyncSession, around: AsyncAround | None = None) -> T:
+    """Run a flow on an async session and return its value; `around` as in `drive`."""
+    steps = iter(work)
+    try:
+        first = next(steps)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    async with around(first) if around else nullcontext():
+        return await _apump(steps, first, session)
+
+
+async def _apump(steps: Steps[T], statement: Statement, session: AsyncSession) -> T:
+    try:
+        while True:
+            statement = steps.send(await session.run(statement))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    finally:
+        steps.close()

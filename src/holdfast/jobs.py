@@ -1,0 +1,459 @@
+"""A job's life as flows: enqueue, claim, renew, settle, reap, prune.
+
+Every write of a holder names the job and the fence of its claim. A claim, a return to the queue and a reap each raise
+the fence, so a holder that lost its lease changes nothing, whatever it still believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.errors import DatabaseBusy, LeaseLost
+from holdfast.fingerprint import ErrorRecord, fingerprint
+from holdfast.flow import Columns, Steps, ask, flow
+from holdfast.model import Enqueued, Expired, Finish, Held, Lease, NewJob, Outcome, PutBack, Reaped, when
+from holdfast.retry import Retry
+
+# Rows a single statement carries: 10,000 jobs of 200 bytes are 2 MB on the wire.
+CHUNK = 10_000
+# A key or a unique job may vanish between two statements; each round that finds it gone tries again.
+ROUNDS = 10
+
+LEASE_EXPIRED = "LeaseExpired"
+
+
+@flow
+def enqueue(job: NewJob) -> Steps[Enqueued]:
+    """Add one job.
+
+    Commits: with the caller's transaction when one is given, else its own.
+    After a crash: before commit nothing happened; running it again with the same id adds nothing.
+    """
+    if job.idempotency_key is not None or job.unique is not None:
+        [answer] = yield from enqueue_many([job])
+        return answer
+    yield from ask("enqueue", alone=True, **_params(job))
+    return Enqueued(job.id)
+
+
+@flow
+def enqueue_many(jobs: Sequence[NewJob]) -> Steps[list[Enqueued]]:
+    """Add many jobs and answer in their order; a job that a key already names is found, not added.
+
+    Commits: with the caller's transaction when one is given, else its own; all or none.
+    After a crash: before commit nothing happened; running it again with the same ids adds nothing.
+    """
+    found = yield from _take_keys([job for job in jobs if job.idempotency_key is not None])
+    fresh = [job for job in jobs if job.id not in found]
+    plain = [job for job in fresh if job.unique is None]
+    for start in range(0, len(plain), CHUNK):
+        chunk = plain[start : start + CHUNK]
+        yield from ask("enqueue_many", batch=_columns(chunk), alone=len(plain) <= CHUNK and len(plain) == len(jobs))
+    live = yield from _add_unique([job for job in fresh if job.unique is not None])
+    yield from _point_keys([job for job in fresh if job.id in live and job.idempotency_key is not None], live)
+    found |= live
+    return [Enqueued(found.get(job.id, job.id), created=job.id not in found) for job in jobs]
+
+
+def _params(job: NewJob) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "queue": job.queue,
+        "kind": job.kind,
+        "payload": job.payload,
+        "headers": job.headers,
+        "priority": job.priority,
+        "run_at": job.run_at,
+        "delay_ms": job.delay_ms,
+        "max_attempts": job.max_attempts,
+        "lease_ms": job.lease_ms,
+        "key": job.key,
+        "bucket": job.bucket,
+        "unique_key": job.unique,
+    }
+
+
+def _columns(jobs: Sequence[NewJob]) -> Columns:
+    rows = [_params(job) for job in jobs]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _take_keys(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
+    """Take each job's idempotency key; map the ids of jobs that came second to the id that holds the key."""
+    holders: dict[tuple[str, str], str] = {}
+    wanted: dict[tuple[str, str], NewJob] = {}
+    for job in jobs:
+        wanted.setdefault((job.kind, str(job.idempotency_key)), job)
+    for _ in range(ROUNDS):
+        # Sorted, so that two batches with the same keys wait for each other and never in a circle.
+        missing = sorted(wanted.keys() - holders.keys())
+        if not missing:
+            break
+        pairs: Columns = {"scope": [scope for scope, _ in missing], "key": [key for _, key in missing]}
+        takers = [wanted[pair] for pair in missing]
+        yield from ask(
+            "keys_take",
+            batch=pairs | {"job_id": [job.id for job in takers], "window_ms": [job.window_ms for job in takers]},
+        )
+        rows = yield from ask("keys_find", batch=pairs)
+        holders |= {(scope, key): str(job_id) for scope, key, job_id in rows}
+    else:
+        raise DatabaseBusy("busy", "idempotency keys kept vanishing while they were read")
+    held = {job.id: holders[job.kind, str(job.idempotency_key)] for job in jobs}
+    return {mine: holder for mine, holder in held.items() if mine != holder}
+
+
+def _add_unique(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
+    """Add jobs of which one may be live per key; map the ids of those not added to the live job's id."""
+    holders: dict[tuple[str, str], str] = {}
+    wanted: dict[tuple[str, str], NewJob] = {}
+    for job in jobs:
+        wanted.setdefault((job.kind, str(job.unique)), job)
+    for _ in range(ROUNDS):
+        missing = sorted(wanted.keys() - holders.keys())
+        if not missing:
+            break
+        yield from ask("enqueue_many", batch=_columns([wanted[pair] for pair in missing]))
+        names: Columns = {"kind": [kind for kind, _ in missing], "unique_key": [key for _, key in missing]}
+        rows = yield from ask("unique_find", batch=names)
+        holders |= {(kind, key): str(job_id) for kind, key, job_id in rows}
+    else:
+        raise DatabaseBusy("busy", "unique jobs kept finishing while they were read")
+    held = {job.id: holders[job.kind, str(job.unique)] for job in jobs}
+    return {mine: holder for mine, holder in held.items() if mine != holder}
+
+
+def _point_keys(jobs: Sequence[NewJob], live: Mapping[str, str]) -> Steps[None]:
+    """Let the idempotency keys of jobs that were not added name the unique jobs that were found instead."""
+    if jobs:
+        yield from ask(
+            "keys_point",
+            batch={
+                "scope": [job.kind for job in jobs],
+                "key": [job.idempotency_key for job in jobs],
+                "job_id": [job.id for job in jobs],
+                "holder": [live[job.id] for job in jobs],
+            },
+        )
+
+
+@flow
+def claim(
+    queues: str | Sequence[str],
+    *,
+    limit: int,
+    worker: str = "worker",
+    lease_ms: int = 30_000,
+    leases: Mapping[str, int] | None = None,
+) -> Steps[list[Lease]]:
+    """Lease up to `limit` due jobs, the most urgent first, and count the attempt.
+
+    `leases` maps the kinds to serve to their lease in milliseconds; None serves every kind with `lease_ms`.
+    Commits: its own. After a crash: the jobs stay leased, with the attempt counted, until the reaper takes them back.
+    """
+    rows = yield from ask(
+        "claim",
+        alone=True,
+        queues=[queues] if isinstance(queues, str) else list(queues),
+        kinds=None if leases is None else list(leases),
+        leases=None if leases is None else list(leases.values()),
+        limit=limit,
+        worker=worker,
+        lease_ms=lease_ms,
+    )
+    # The update gives rows in no promised order.
+    return sorted((Lease(*row) for row in rows), key=_urgency)
+
+
+def _urgency(lease: Lease) -> tuple[int, Any, str]:
+    return (-lease.priority, lease.available_at, str(lease.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """Which leases were put off, and which of those were asked to stop."""
+
+    kept: set[str]
+    cancelled: set[str]
+
+
+@flow
+def renew(leases: Iterable[tuple[Held | Lease, int]]) -> Steps[Renewed]:
+    """Put off the end of held leases by so many milliseconds from now; a lease that is lost is left out of the answer.
+
+    Commits: its own. After a crash: safe to repeat.
+    """
+    held = list(leases)
+    if not held:
+        return Renewed(set(), set())
+    batch = _held([lease for lease, _ in held]) | {"lease_ms": [ms for _, ms in held]}
+    rows = yield from ask("renew", batch=batch, alone=True)
+    return Renewed({str(row[0]) for row in rows}, {str(row[0]) for row in rows if row[1]})
+
+
+def _held(leases: Iterable[Held | Lease | Finish | PutBack]) -> Columns:
+    pairs = list(leases)
+    return {"id": [lease.id for lease in pairs], "fence": [lease.fence for lease in pairs]}
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a batch came to: ids written now or by an earlier try, and ids whose lease was lost."""
+
+    done: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+
+
+@flow
+def settle(finishes: Sequence[Finish] = (), returns: Sequence[PutBack] = ()) -> Steps[Settled]:
+    """Write the outcomes of a batch of leases: finished rows move, retried ones return, lost ones change nothing.
+
+    Commits: its own. Safe to repeat: when the reply to COMMIT was lost, the second try finds what the first one wrote
+    (a finished row with this fence, no row at all where nothing is kept, a raised fence on a returned one).
+    After a crash: before commit all stay leased and are reaped later; after it none of them runs again by this lease.
+    """
+    kept = [one for one in finishes if one.keep]
+    dropped = [one for one in finishes if not one.keep]
+    writes: list[tuple[str, Columns]] = []
+    if kept:
+        writes.append(("finish", _finish_columns(kept)))
+    if dropped:
+        writes.append(("drop", _held(dropped)))
+    if returns:
+        writes.append(("put_back", _return_columns(returns)))
+    written: set[str] = set()
+    for name, batch in writes:
+        rows = yield from ask(name, batch=batch, alone=len(writes) == 1)
+        written |= {str(row[0]) for row in rows}
+    missing = [one for one in (*finishes, *returns) if str(one.id) not in written]
+    if missing:
+        written |= yield from _written_before(missing, gone_is_done={str(one.id) for one in dropped})
+    return Settled(written, {str(one.id) for one in missing} - written)
+
+
+def _written_before(missing: Sequence[Finish | PutBack], gone_is_done: set[str]) -> Steps[set[str]]:
+    """Ask which writes an earlier try of the same batch had committed before its reply was lost."""
+    ids = [one.id for one in missing]
+    finished = {str(job_id): fence for job_id, fence in (yield from ask("settled", ids=ids))}
+    live = {str(job_id): fence for job_id, fence in (yield from ask("live", ids=ids))}
+    before = set()
+    for one in missing:
+        job_id = str(one.id)
+        if isinstance(one, PutBack):
+            # A reaper raises the fence twice, so one more is this holder's own return.
+            written = live.get(job_id) == one.fence + 1
+        elif job_id in gone_is_done:
+            written = job_id not in live and job_id not in finished
+        else:
+            written = finished.get(job_id) == one.fence
+        if written:
+            before.add(job_id)
+    return before
+
+
+def _finish_columns(finishes: Sequence[Finish]) -> Columns:
+    return _held(finishes) | {
+        "outcome": [one.outcome for one in finishes],
+        "result": [one.result for one in finishes],
+        "error": [one.error for one in finishes],
+        "fingerprint": [one.fingerprint for one in finishes],
+    }
+
+
+def _return_columns(returns: Sequence[PutBack]) -> Columns:
+    return _held(returns) | {
+        "delay_ms": [one.delay_ms for one in returns],
+        "attempts_back": [one.attempts_back for one in returns],
+        "error": [one.error for one in returns],
+    }
+
+
+@flow
+def complete(lease: Lease | Held, result: str | None = None, *, keep: bool = True) -> Steps[None]:
+    """Record that the leased job succeeded; meant for a transaction that also holds the job's effect.
+
+    Commits: with the caller's transaction when one is given, else its own.
+    Raises: LeaseLost if a newer claim holds the job. Strict on purpose: a lost reply is not excused here, because the
+    caller's effect would be committed a second time.
+    After a crash: before commit the job stays leased and is reaped later; after it, it never runs again.
+    """
+    yield from _finish_one(Finish(lease.id, lease.fence, "done", result, keep=keep))
+
+
+@flow
+def kill(lease: Lease | Held, error: str, group: str) -> Steps[None]:
+    """Send the leased job to the dead letters with its error.
+
+    Commits, Raises, After a crash: as `complete`.
+    """
+    yield from _finish_one(Finish(lease.id, lease.fence, "dead", None, error, group))
+
+
+@flow
+def cancel(lease: Lease | Held, error: str | None = None) -> Steps[None]:
+    """End the leased job as cancelled.
+
+    Commits, Raises, After a crash: as `complete`.
+    """
+    yield from _finish_one(Finish(lease.id, lease.fence, "cancelled", None, error))
+
+
+def _finish_one(end: Finish) -> Steps[None]:
+    if end.keep:
+        rows = yield from ask("finish", batch=_finish_columns([end]), alone=True)
+    else:
+        rows = yield from ask("drop", batch=_held([end]), alone=True)
+    if not rows:
+        # The same answer for "reaped" and "deleted": the holder may act on neither.
+        raise LeaseLost(str(end.id), end.fence)
+
+
+@flow
+def retry(lease: Lease | Held, delay_ms: int, error: str) -> Steps[None]:
+    """Return the leased job to its queue after a failed attempt.
+
+    Commits: with the caller's transaction when one is given, else its own.
+    Raises: LeaseLost if a newer claim holds the job.
+    After a crash: before commit the job stays leased and is reaped later, with a backoff of the reaper's.
+    """
+    yield from _put_back_one(PutBack(lease.id, lease.fence, delay_ms, 0, error))
+
+
+@flow
+def snooze(lease: Lease | Held, delay_ms: int) -> Steps[None]:
+    """Return the leased job for later without using an attempt.
+
+    Commits, Raises, After a crash: as `retry`.
+    """
+    yield from _put_back_one(PutBack(lease.id, lease.fence, delay_ms, 1))
+
+
+@flow
+def release(lease: Lease | Held) -> Steps[None]:
+    """Give the leased job back, to its old place and without using an attempt.
+
+    Commits, Raises, After a crash: as `retry`.
+    """
+    yield from _put_back_one(PutBack(lease.id, lease.fence, None, 1))
+
+
+def _put_back_one(one: PutBack) -> Steps[None]:
+    rows = yield from ask("put_back", batch=_return_columns([one]), alone=True)
+    if not rows:
+        raise LeaseLost(str(one.id), one.fence)
+
+
+@flow
+def progress(lease: Lease | Held, value: str) -> Steps[None]:
+    """Store how far the leased job is.
+
+    Commits: with the caller's transaction when one is given, else its own. Raises: LeaseLost.
+    """
+    rows = yield from ask("progress", id=lease.id, fence=lease.fence, progress=value, alone=True)
+    if not rows:
+        raise LeaseLost(str(lease.id), lease.fence)
+
+
+Backoff = Callable[[str, int], float]
+
+
+def default_backoff(kind: str, attempt: int) -> float:
+    return Retry().delay(attempt)
+
+
+@flow
+def reap(
+    *,
+    kinds: Sequence[str] | None = None,
+    exclude: Sequence[Any] = (),
+    limit: int = 100,
+    backoff: Backoff = default_backoff,
+) -> Steps[list[Reaped]]:
+    """Take back leases that ran out: to the queue with a backoff, to the dead letters when the attempts are used up.
+
+    `exclude` names jobs that the caller itself still works on; `backoff` gives seconds by kind and attempt.
+    Commits: its own. After a crash: nothing happened; the leases are still expired and the next reaper takes them.
+    """
+    rows = yield from ask(
+        "reap_pick", kinds=None if kinds is None else list(kinds), ids=list(exclude), limit=limit
+    )
+    if not rows:
+        return []
+    yield from ask("reap_mark", ids=[row[0] for row in rows])
+    expired = [one._replace(fence=one.fence + 1) for one in (Expired(*row) for row in rows)]
+    ends = {str(one.id): _end_of(one) for one in expired}
+    yield from settle(
+        [_finish_expired(one, outcome) for one in expired if (outcome := ends[str(one.id)]) is not None],
+        [_return_expired(one, backoff) for one in expired if ends[str(one.id)] is None],
+    )
+    return [Reaped(str(e.id), e.queue, e.kind, e.attempt, e.leased_by, ends[str(e.id)] or "retry") for e in expired]
+
+
+def _end_of(expired: Expired) -> Outcome | None:
+    if expired.cancel_requested:
+        return "cancelled"
+    return "dead" if expired.attempt >= expired.max_attempts else None
+
+
+def _finish_expired(expired: Expired, outcome: Outcome) -> Finish:
+    error = _expiry_error(expired)
+    group = fingerprint(LEASE_EXPIRED, error.message) if outcome == "dead" else None
+    return Finish(expired.id, expired.fence, outcome, None, error.to_json(), group)
+
+
+def _return_expired(expired: Expired, backoff: Backoff) -> PutBack:
+    delay_ms = round(backoff(expired.kind, expired.attempt) * 1000)
+    return PutBack(expired.id, expired.fence, delay_ms, 0, _expiry_error(expired).to_json())
+
+
+def _expiry_error(expired: Expired) -> ErrorRecord:
+    return ErrorRecord(
+        attempt=expired.attempt,
+        type=LEASE_EXPIRED,
+        message="The lease ran out: the worker died, hung, or could not reach the database in time.",
+        traceback="",
+        worker=expired.leased_by or "",
+        started_at=when(expired.leased_at).isoformat(),
+        failed_at=when(expired.lease_expires_at).isoformat(),
+    )
+
+
+@flow
+def release_strays(worker: str, known: Sequence[Any]) -> Steps[int]:
+    """Give back jobs that a lost reply to a claim left leased to a worker that never heard of them.
+
+    Commits: its own. After a crash: they wait for the reaper instead.
+    """
+    rows = yield from ask("strays", worker=worker, ids=list(known))
+    if rows:
+        yield from ask("put_back", batch=_return_columns([PutBack(job_id, fence, None, 1) for job_id, fence in rows]))
+    return len(rows)
+
+
+@flow
+def prune_queues() -> Steps[list[tuple[Outcome, str]]]:
+    """List the (outcome, queue) pairs that have finished rows."""
+    rows = yield from ask("prune_queues", alone=True)
+    return [(outcome, queue) for outcome, queue in rows]
+
+
+@flow
+def prune(outcome: Outcome, queue: str, older_ms: int, *, limit: int = 1000) -> Steps[int]:
+    """Delete one chunk of finished jobs older than so many milliseconds; fewer than `limit` means there are no more.
+
+    Commits: its own, so that no chunk holds locks for long. After a crash: go on with the next chunk.
+    """
+    rows = yield from ask("prune", outcome=outcome, queue=queue, older_ms=older_ms, limit=limit, alone=True)
+    return len(rows)
+
+
+@flow
+def prune_keys(*, limit: int = 1000) -> Steps[int]:
+    """Delete one chunk of idempotency keys past their window.
+
+    Commits: its own. After a crash: go on with the next chunk.
+    """
+    rows = yield from ask("keys_prune", limit=limit, alone=True)
+    return len(rows)

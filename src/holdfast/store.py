@@ -1,0 +1,158 @@
+"""The store: a database with Holdfast's tables, and the pumps that run flows on it in either colour."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from typing import Any, TypeVar
+
+from holdfast import adopt, migrate
+from holdfast.dialects import SCHEMA_VERSION, connect, dialect_for
+from holdfast.dialects.sessions import translated
+from holdfast.dialects.sqlite import MEMORY, path_of
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError, redact
+from holdfast.flow import Flow, adrive, drive
+from holdfast.links import AsyncLink, AsyncPool, Link, Pool
+from holdfast.migrate import Migration
+from holdfast.options import StoreOptions
+
+T = TypeVar("T")
+
+# A busy or lost database is tried again for a few seconds, then the caller hears of it. A worker tries on for ever.
+TRIES = 6
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+
+
+def pauses() -> Iterator[float]:
+    """Yield how long to wait before each further try, with full jitter."""
+    for attempt in range(TRIES - 1):
+        yield random.uniform(0.5, 1.0) * min(LONGEST_PAUSE, FIRST_PAUSE * 3**attempt)  # noqa: S311 - jitter
+
+
+class Store:
+    """Runs flows: each in a transaction of its own, or in the caller's.
+
+    Every flow that runs in its own transaction is safe to repeat, so a deadlock, a busy database or a lost connection
+    re-runs it from the start, on a new connection where needed.
+    """
+
+    def __init__(self, url: str, options: StoreOptions | None = None) -> None:
+        self.url = url
+        self.options = options or StoreOptions()
+        self.dialect = dialect_for(url, self.options)
+        # None is the database's own clock; tests put a time here.
+        self.now: datetime | None = None
+        self.embedded = self.dialect.name == "sqlite"
+        self.in_memory = self.embedded and path_of(url) == MEMORY
+        size = 1 if self.in_memory else self.options.pool_size
+        self._pool = Pool(size, self._open)
+        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = weakref.WeakKeyDictionary()
+        self._threads = ThreadPoolExecutor(size, "holdfast-sqlite") if self.embedded else None
+        if self.in_memory:
+            self.run(migrate.apply(self.migrations))
+
+    def __repr__(self) -> str:
+        return f"<Store {redact(self.url)}>"
+
+    @property
+    def migrations(self) -> list[Migration]:
+        return [Migration(*entry) for entry in self.dialect.migrations()]
+
+    def clock(self) -> datetime | None:
+        return self.now
+
+    def run(self, work: Flow[T]) -> T:
+        """Run a flow in a transaction of its own."""
+        for pause in pauses():
+            try:
+                return self.run_once(work)
+            except (DatabaseBusy, DatabaseUnavailable):
+                time.sleep(pause)
+        return self.run_once(work)
+
+    def run_once(self, work: Flow[T]) -> T:
+        with self._pool.link() as link:
+            return link.transact(work)
+
+    async def arun(self, work: Flow[T]) -> T:
+        """Run a flow in a transaction of its own, without blocking the event loop."""
+        for pause in pauses():
+            try:
+                return await self.arun_once(work)
+            except (DatabaseBusy, DatabaseUnavailable):
+                await asyncio.sleep(pause)
+        return await self.arun_once(work)
+
+    async def arun_once(self, work: Flow[T]) -> T:
+        if self._threads is not None:
+            # SQLite has no async driver: one hop to a thread for the whole flow, not one per statement.
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_once, work)
+        async with self._apool().link() as link:
+            return await link.transact(work)
+
+    def run_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
+        """Run a flow in the caller's transaction, which the caller ends."""
+        return drive(work, adopt.session(tx, self.dialect, self.clock, what))
+
+    async def arun_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
+        """Run a flow in the caller's transaction, on a connection of async code."""
+        return await adrive(work, await adopt.asession(tx, self.dialect, self.clock, what))
+
+    @contextmanager
+    def link(self) -> Iterator[Link]:
+        """Lend a sync connection."""
+        with self._pool.link() as link:
+            yield link
+
+    @asynccontextmanager
+    async def alink(self) -> AsyncIterator[AsyncLink]:
+        """Lend an async connection (not on SQLite, which has none)."""
+        async with self._apool().link() as link:
+            yield link
+
+    def check(self) -> None:
+        """Raise unless the tables are there in the version this library needs."""
+        self.run(migrate.check(SCHEMA_VERSION))
+
+    def close(self) -> None:
+        """Close every connection; async ones are cut, so close from the loop that used them where that matters."""
+        self._pool.close()
+        for pool in list(self._async_pools.values()):
+            pool.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _open(self) -> Link:
+        with translated(self.dialect):
+            return Link(connect(self.dialect, self.url), self.dialect, self.clock)
+
+    async def aopen(self, url: str | None = None, name: str = "holdfast") -> AsyncLink:
+        """Open an async connection that belongs to the caller."""
+        from holdfast.dialects import postgres
+
+        with translated(self.dialect):
+            raw = await postgres.aconnect(url or self.url, self.options, name)
+            return AsyncLink(raw, self.dialect, self.clock)
+
+    def _apool(self) -> AsyncPool:
+        loop = asyncio.get_running_loop()
+        pool = self._async_pools.get(loop)
+        if pool is None:
+            pool = self._async_pools[loop] = AsyncPool(self.options.pool_size, self.aopen)
+        return pool
+
+
+def outcome_unknown(error: BaseException) -> bool:
+    """Tell whether a failed write may have been committed all the same."""
+    return isinstance(error, DatabaseUnavailable)
+
+
