@@ -1,0 +1,228 @@
+"""Holdfast: the object an application makes once, registers its handlers on and enqueues through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from holdfast import jobs, migrate
+from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
+from holdfast.events import Event, Events, JobsEnqueued, log_events
+from holdfast.flow import Flow
+from holdfast.handlers import Bound, Handler
+from holdfast.job import Job
+from holdfast.model import Enqueued, NewJob
+from holdfast.options import EnqueueOptions, HandlerOptions, QueueOptions, StoreOptions, kind_name
+from holdfast.payload import encode_value
+from holdfast.retry import Duration, Retry
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E", bound=Event)
+
+Next = Callable[[Job], Awaitable[Any]]
+Middleware = Callable[[Job, Next], Awaitable[Any]]
+
+
+class Holdfast:
+    """Durable work in the database at `url` (HOLDFAST_URL when left out).
+
+    Options: prefix, schema (PostgreSQL), payload_limit, pool_size, busy_timeout, connect_timeout, notify, prepare,
+    listen_url, buckets; each may come from the environment instead, as HOLDFAST_PREFIX and so on.
+    Nothing is opened before the first use, and nothing is ever migrated as a side effect (except `:memory:`).
+    """
+
+    def __init__(self, url: str | None = None, **options: Any) -> None:
+        url = url or os.environ.get("HOLDFAST_URL")
+        if not url:
+            raise ConfigError("url", "give a database URL, or set HOLDFAST_URL", url)
+        self.url = url
+        self.options = StoreOptions.of(**options)
+        self.handlers: dict[str, Handler[..., Any]] = {}
+        self.queues: dict[str, QueueOptions] = {}
+        self.middlewares: list[Middleware] = []
+        # Workers of this process, to be woken by an enqueue of this process.
+        self.wakers: set[Callable[[], None]] = set()
+        self.events = Events()
+        self.events.subscribe(Event, log_events)
+        self.store = Store(url, self.options)
+
+    def __repr__(self) -> str:
+        return f"<Holdfast {redact(self.url)}>"
+
+    # Registering
+
+    @overload
+    def job(self, fn: Callable[Concatenate[Job, P], R], /) -> Handler[P, R]: ...
+    @overload
+    def job(self, fn: Callable[P, R], /) -> Handler[P, R]: ...
+    @overload
+    def job(
+        self,
+        *,
+        kind: str | None = None,
+        queue: str = "default",
+        retry: Retry | None = None,
+        lease: Duration = 30,
+        timeout: Duration | None = None,
+        concurrency: int | None = None,
+        priority: int = 0,
+    ) -> JobDecorator: ...
+    def job(self, fn: Callable[..., Any] | None = None, /, *, kind: str | None = None, **options: Any) -> Any:
+        """Register a function as the handler of a kind of job: `@hf.job` or `@hf.job(queue="mail", …)`.
+
+        kind: the name in the database, the function's own unless told. queue, priority: for its jobs unless they say
+        otherwise. retry: how often and how late failed attempts run again. lease: how long a worker may be silent
+        before another takes over; it is renewed while the handler runs. timeout: the longest one attempt may take.
+        concurrency: how many of this kind one worker runs at once.
+        """
+        if options.get("retry") is None:
+            options.pop("retry", None)
+        decorator = JobDecorator(self, kind, HandlerOptions(**options))
+        return decorator if fn is None else decorator(fn)
+
+    def queue(self, name: str, *, retention: Duration | Mapping[str, Duration] | None = None) -> QueueOptions:
+        """Set what belongs to a queue: how long it keeps finished jobs (0 deletes at once)."""
+        self.queues[name] = QueueOptions.of(name, retention)
+        return self.queues[name]
+
+    def queue_options(self, name: str) -> QueueOptions:
+        return self.queues.get(name) or QueueOptions(name)
+
+    def middleware(self, fn: Middleware) -> Middleware:
+        """Wrap every attempt: `async def fn(job, call_next): …; return await call_next(job)`. The first is outermost."""
+        self.middlewares.append(fn)
+        return fn
+
+    def on(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
+        """Call `subscriber` for each event of this class or below it."""
+        self.events.subscribe(kind, subscriber)
+
+    # Enqueueing
+
+    def bind(self, kind: str, payload: Mapping[str, Any] | None = None, *, check: bool = True, **options: Any) -> Bound:
+        """Make a job by the name of its kind, for `enqueue_many`; `check=False` for kinds that only another program knows."""
+        handler = self.handlers.get(kind)
+        said = EnqueueOptions(**options)
+        arguments = dict(payload or {})
+        if handler is not None:
+            return handler.bound(said, (), arguments)
+        if check:
+            raise UnknownKind(kind, self.handlers)
+        text = encode_value(arguments, f"payload of {kind}")
+        if len(text.encode()) > self.options.payload_limit:
+            raise PayloadTooLarge(kind, len(text.encode()), self.options.payload_limit)
+        return Bound(kind_name(kind), text, said, HandlerOptions())
+
+    def enqueue(
+        self, kind: str, payload: Mapping[str, Any] | None = None, *, tx: Any = None, check: bool = True, **options: Any
+    ) -> Enqueued:
+        """Add a job by the name of its kind; options as in `Handler.using`."""
+        [answer] = self.enqueue_many([self.bind(kind, payload, check=check, **options)], tx=tx)
+        return answer
+
+    async def aenqueue(
+        self, kind: str, payload: Mapping[str, Any] | None = None, *, tx: Any = None, check: bool = True, **options: Any
+    ) -> Enqueued:
+        """The async twin of `enqueue`."""
+        [answer] = await self.aenqueue_many([self.bind(kind, payload, check=check, **options)], tx=tx)
+        return answer
+
+    def enqueue_many(self, bound: Iterable[Bound], *, tx: Any = None) -> list[Enqueued]:
+        """Add many jobs at once, all or none, in the caller's transaction when one is given."""
+        new = self._new_jobs(bound)
+        work = self._adding(new)
+        answers = self.store.run(work) if tx is None else self.store.run_in(tx, work, _named(new))
+        return self._added(new, answers, tx)
+
+    async def aenqueue_many(self, bound: Iterable[Bound], *, tx: Any = None) -> list[Enqueued]:
+        """The async twin of `enqueue_many`."""
+        new = self._new_jobs(bound)
+        work = self._adding(new)
+        answers = await (self.store.arun(work) if tx is None else self.store.arun_in(tx, work, _named(new)))
+        return self._added(new, answers, tx)
+
+    def _new_jobs(self, bound: Iterable[Bound]) -> list[NewJob]:
+        jobs_to_add = []
+        for one in bound:
+            if not isinstance(one, Bound):
+                raise InvalidPayload("enqueue_many", None, f"give handler.bind(…), not {type(one).__name__}")
+            jobs_to_add.append(one.new_job(self.options.buckets))
+        return jobs_to_add
+
+    def _adding(self, new: list[NewJob]) -> Flow[list[Enqueued]]:
+        return jobs.enqueue_many(new)
+
+    def _added(self, new: list[NewJob], answers: list[Enqueued], tx: Any) -> list[Enqueued]:
+        if self.events.wants(JobsEnqueued):
+            ids = [answer.id for answer in answers]
+            self.events.emit(JobsEnqueued(ids, [job.kind for job in new], tx is not None))
+        if tx is None:
+            for wake in list(self.wakers):
+                wake()
+        return answers
+
+    # Running
+
+    def worker(self, **options: Any) -> Worker:
+        """Make a worker for this application's handlers: `async with hf.worker(): …`, or `await hf.worker().run()`."""
+        from holdfast.worker import Worker
+
+        return Worker(self, **options)
+
+    def migrate(self) -> list[str]:
+        """Bring the tables to this library's version and return the names of the migrations that ran."""
+        return [migration.name for migration in self.store.run(migrate.apply(self.store.migrations))]
+
+    def close(self) -> None:
+        """Close the connections that enqueueing opened."""
+        self.store.close()
+
+    async def aclose(self) -> None:
+        """The async twin of `close`."""
+        await self.store.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with suppress(RuntimeError):
+            await self.aclose()
+
+
+class JobDecorator:
+    """What `@hf.job(…)` returns: applied to a function, it registers it and keeps its types."""
+
+    def __init__(self, app: Holdfast, kind: str | None, options: HandlerOptions) -> None:
+        self._app = app
+        self._kind = kind
+        self._options = options
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Job, P], R], /) -> Handler[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Handler[P, R]: ...
+    def __call__(self, fn: Callable[..., Any], /) -> Handler[..., Any]:
+        kind = kind_name(self._kind or fn.__name__)
+        if kind in self._app.handlers:
+            raise ConfigError("kind", "each kind has one handler; give this one another kind=", kind)
+        handler: Handler[..., Any] = Handler(self._app, fn, kind, self._options)
+        self._app.handlers[kind] = handler
+        return handler
+
+
+def _named(new: list[NewJob]) -> str:
+    return new[0].kind if new else "nothing"

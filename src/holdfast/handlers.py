@@ -1,0 +1,153 @@
+"""Handlers: functions that jobs run, and the typed ways to enqueue them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from holdfast.errors import ConfigError
+from holdfast.ids import bucket, new_id
+from holdfast.job import Job
+from holdfast.model import Enqueued, NewJob
+from holdfast.options import EnqueueOptions, HandlerOptions
+from holdfast.payload import Signature, encode_value
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NOTHING = EnqueueOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A job that is ready to be enqueued: its kind, its checked payload and what was said about it."""
+
+    kind: str
+    payload: str
+    options: EnqueueOptions
+    defaults: HandlerOptions
+
+    def new_job(self, buckets: int) -> NewJob:
+        """Make the row; each call makes another job."""
+        said, usual = self.options, self.defaults
+        return NewJob(
+            id=new_id(),
+            queue=said.queue or usual.queue,
+            kind=self.kind,
+            payload=self.payload,
+            priority=usual.priority if said.priority is None else said.priority,
+            run_at=said.at,
+            delay_ms=round((said.delay or 0) * 1000),
+            max_attempts=said.max_attempts or usual.retry.max_attempts,
+            lease_ms=None if said.lease is None else round(said.lease * 1000),
+            key=said.key,
+            bucket=None if said.key is None else bucket(said.key, buckets),
+            unique=said.unique,
+            headers=encode_value(said.headers, "headers") if said.headers else None,
+            idempotency_key=said.idempotency_key,
+            window_ms=round(said.window * 1000),
+        )
+
+
+class Using(Generic[P]):
+    """A handler with something said about the jobs to come: `send.using(key="order:1").enqueue(…)`."""
+
+    def __init__(self, handler: Handler[P, Any], options: EnqueueOptions, tx: Any) -> None:
+        self._handler = handler
+        self._options = options
+        self._tx = tx
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
+        """Check the arguments and return a job for `enqueue_many`."""
+        return self._handler.bound(self._options, args, kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """Check the arguments and add the job."""
+        [answer] = self._handler.app.enqueue_many([self.bind(*args, **kwargs)], tx=self._tx)
+        return answer
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """The async twin of `enqueue`."""
+        [answer] = await self._handler.app.aenqueue_many([self.bind(*args, **kwargs)], tx=self._tx)
+        return answer
+
+
+class Handler(Generic[P, R]):
+    """A function that jobs of one kind run. Calling it calls the function; `enqueue` makes a job of the call."""
+
+    def __init__(self, app: Holdfast, fn: Callable[..., R], kind: str, options: HandlerOptions) -> None:
+        self.app = app
+        self.fn = fn
+        self.kind = kind
+        self.options = options
+        self.signature = Signature.of(fn, Job)
+        self.is_async = inspect.iscoroutinefunction(fn)
+        if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+            raise ConfigError(kind, "a handler must be a plain function or a coroutine function, not a generator", fn)
+        functools.update_wrapper(self, fn)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.kind}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
+        return self.fn(*args, **kwargs)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
+        """Check the arguments and return a job for `enqueue_many`."""
+        return self.bound(_NOTHING, args, kwargs)
+
+    def bound(self, options: EnqueueOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
+        payload = self.signature.encode(self.kind, args, kwargs, self.app.options.payload_limit)
+        return Bound(self.kind, payload, options, self.options)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """Check the arguments and add the job, in a transaction of its own."""
+        return self.using().enqueue(*args, **kwargs)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """The async twin of `enqueue`."""
+        return await self.using().aenqueue(*args, **kwargs)
+
+    def using(
+        self,
+        *,
+        tx: Any = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        run_after: datetime | timedelta | float | None = None,
+        key: str | None = None,
+        idempotency_key: str | None = None,
+        window: timedelta | float | None = None,
+        unique: str | None = None,
+        max_attempts: int | None = None,
+        lease: timedelta | float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Using[P]:
+        """Say something about the jobs to enqueue.
+
+        tx: the caller's connection or session; the job is visible if and only if that transaction commits.
+        priority: -100 to 100, higher first. run_after: a delay, or a datetime with a time zone.
+        key: what the job is about, for order and partitioning.
+        idempotency_key: within `window` (a day unless told), a second enqueue finds the first job instead of adding one.
+        unique: at most one live (waiting or running) job of this kind per text.
+        lease: for this job alone; the handler's otherwise.
+        """
+        options = EnqueueOptions(
+            queue=queue,
+            priority=priority,
+            run_after=run_after,
+            key=key,
+            idempotency_key=idempotency_key,
+            unique=unique,
+            max_attempts=max_attempts,
+            headers=headers,
+            **{name: value for name, value in (("window", window), ("lease", lease)) if value is not None},  # type: ignore[arg-type]
+        )
+        return Using(self, options, tx)
