@@ -1,0 +1,139 @@
+"""Wake-ups: hints that a job is due. Polling always runs beside them, so losing them costs latency, never work."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdfast import events
+from holdfast.dialects.postgres import Postgres
+from holdfast.errors import HoldfastError, redact
+from holdfast.store import Store
+
+# How often the listening session proves itself alive, and how long its own echo may take.
+PROBE, ECHO = 10.0, 5.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+# SQLite: how often the file's change counter is read. 40 reads a second cost about a thousandth of a core.
+WATCH = 0.025
+
+Wake = Callable[[str | None], None]
+Emit = Callable[[events.Event], None]
+
+
+class NoEcho(HoldfastError):
+    def __init__(self) -> None:
+        super().__init__(
+            "The listening session did not hear its own notification: a pooler in transaction mode drops them. "
+            "Set listen_url to a direct address."
+        )
+
+
+class PostgresListener:
+    """LISTENs on a connection of its own, and notices when that goes deaf: it must hear its own echo."""
+
+    def __init__(self, store: Store, worker: str, wake: Wake, emit: Emit) -> None:
+        self._store = store
+        self._worker = worker
+        self._wake = wake
+        self._emit = emit
+        self._echo = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._lost_at: float | None = None
+        self.alive = False
+
+    async def serve(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self._listen()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self._say_lost(error)
+            await asyncio.sleep(random.uniform(0.5, 1.0) * pause)  # noqa: S311 - jitter
+            pause = FIRST_PAUSE if self.alive else min(LONGEST_PAUSE, pause * 2)
+            self.alive = False
+
+    async def _listen(self) -> None:
+        link = await self._store.aopen(self._store.options.listen_url, "holdfast-listener")
+        self._lost.clear()
+        try:
+            link.raw.add_termination_listener(lambda _: self._lost.set())
+            await link.raw.add_listener(self._channel, self._heard)
+            while True:
+                await self._probe(link.raw)
+                self._say_alive()
+                await self._lost_within(PROBE)
+        finally:
+            link.close()
+
+    @property
+    def _channel(self) -> str:
+        assert isinstance(self._store.dialect, Postgres)
+        return self._store.dialect.channel
+
+    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        if payload.startswith("\x1f"):
+            if payload == f"\x1f{self._worker}":
+                self._echo.set()
+            return
+        self._wake(payload)
+
+    async def _probe(self, raw: Any) -> None:
+        self._echo.clear()
+        await raw.execute("select pg_notify($1, $2)", self._channel, f"\x1f{self._worker}", timeout=ECHO)
+        try:
+            await asyncio.wait_for(self._echo.wait(), ECHO)
+        except TimeoutError as error:
+            raise NoEcho from error
+
+    async def _lost_within(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._lost.wait(), seconds)
+        except TimeoutError:
+            return
+        raise ConnectionError("the connection was closed")
+
+    def _say_alive(self) -> None:
+        self.alive = True
+        if self._lost_at is not None:
+            self._emit(events.ListenerRegained(self._worker, time.monotonic() - self._lost_at))
+            self._lost_at = None
+            self._wake(None)
+
+    def _say_lost(self, error: Exception) -> None:
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            self._emit(events.ListenerLost(self._worker, redact(f"{type(error).__name__}: {error}")))
+
+
+class SqliteWatcher:
+    """Watches the file's change counter, which every commit of another connection moves."""
+
+    def __init__(self, store: Store, wake: Wake) -> None:
+        self._store = store
+        self._wake = wake
+        self.alive = False
+
+    async def serve(self) -> None:
+        with self._store.link() as link:
+            seen = None
+            while True:
+                [version] = link.raw.execute("pragma data_version").fetchone()
+                if version != seen:
+                    seen = version
+                    self._wake(None)
+                self.alive = True
+                await asyncio.sleep(WATCH)
+
+
+def waker(store: Store, worker: str, wake: Wake, emit: Emit) -> PostgresListener | SqliteWatcher | None:
+    """Choose what wakes a worker of this store; None leaves it to polling."""
+    if store.in_memory or not store.options.notify:
+        return None
+    if store.embedded:
+        return SqliteWatcher(store, wake)
+    return PostgresListener(store, worker, wake, emit)
