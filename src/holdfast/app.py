@@ -75,7 +75,19 @@ class Holdfast:
         concurrency: int | None = None,
         priority: int = 0,
     ) -> JobDecorator: ...
-    def job(self, fn: Callable[..., Any] | None = None, /, *, kind: str | None = None, **options: Any) -> Any:
+    def job(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        kind: str | None = None,
+        queue: str = "default",
+        retry: Retry | None = None,
+        lease: Duration = 30,
+        timeout: Duration | None = None,
+        concurrency: int | None = None,
+        priority: int = 0,
+    ) -> Any:
         """Register a function as the handler of a kind of job: `@hf.job` or `@hf.job(queue="mail", …)`.
 
         kind: the name in the database, the function's own unless told. queue, priority: for its jobs unless they say
@@ -83,9 +95,8 @@ class Holdfast:
         before another takes over; it is renewed while the handler runs. timeout: the longest one attempt may take.
         concurrency: how many of this kind one worker runs at once.
         """
-        if options.get("retry") is None:
-            options.pop("retry", None)
-        decorator = JobDecorator(self, kind, HandlerOptions(**options))
+        options = HandlerOptions(queue, retry or Retry(), lease, timeout, concurrency, priority)
+        decorator = JobDecorator(self, kind, options)
         return decorator if fn is None else decorator(fn)
 
     def queue(self, name: str, *, retention: Duration | Mapping[str, Duration] | None = None) -> QueueOptions:
@@ -97,7 +108,7 @@ class Holdfast:
         return self.queues.get(name) or QueueOptions(name)
 
     def middleware(self, fn: Middleware) -> Middleware:
-        """Wrap every attempt: `async def fn(job, call_next): …; return await call_next(job)`. The first is outermost."""
+        """Wrap every attempt: `async def fn(job, call_next): return await call_next(job)`. The first is outermost."""
         self.middlewares.append(fn)
         return fn
 
@@ -108,7 +119,7 @@ class Holdfast:
     # Enqueueing
 
     def bind(self, kind: str, payload: Mapping[str, Any] | None = None, *, check: bool = True, **options: Any) -> Bound:
-        """Make a job by the name of its kind, for `enqueue_many`; `check=False` for kinds that only another program knows."""
+        """Make a job by the name of its kind, for `enqueue_many`; `check=False` for kinds of another program."""
         handler = self.handlers.get(kind)
         said = EnqueueOptions(**options)
         arguments = dict(payload or {})
@@ -192,13 +203,17 @@ class Holdfast:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with suppress(RuntimeError):
             await self.aclose()
 

@@ -217,6 +217,7 @@ class StoreError(HoldfastError):
 class DatabaseUnavailable(StoreError):
     """The connection was refused or lost."""
 
+    exit_code: ClassVar[int] = 4
     summary = "The database cannot be reached. Check that it runs and that the URL is right."
 
 

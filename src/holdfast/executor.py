@@ -1,4 +1,4 @@
-"""One attempt: decode the payload, run the handler through the middlewares, and turn what came of it into an outcome."""
+"""One attempt: decode the payload, run the handler through the middlewares, turn what came of it into an outcome."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Work:
 
 
 class Ended:
-    """What an attempt came to: what to write (None when nothing may be), and the event to emit once that is committed."""
+    """What an attempt came to: what to write (None when nothing may be), and the event for when that is committed."""
 
     __slots__ = ("event", "work", "write")
 
@@ -107,8 +107,9 @@ class Executor:
             return await self._run_on_thread(work, arguments, limit)
         if limit is None:
             return await handler.fn(**arguments)
+        scope = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit) as scope:
+            async with scope:
                 return await handler.fn(**arguments)
         except TimeoutError as error:
             if scope.expired():
@@ -124,8 +125,7 @@ class Executor:
             raise
         if not done:
             self._give_up(work)
-            assert limit is not None
-            raise TimedOut(limit)
+            raise TimedOut(limit or 0)
         return future.result()
 
     def _give_up(self, work: Work) -> None:

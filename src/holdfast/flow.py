@@ -95,7 +95,7 @@ AsyncAround = Callable[[Statement], AbstractAsyncContextManager[Any]]
 
 
 def drive(work: Flow[T], session: Session, around: Around | None = None) -> T:
-    """Run a flow on a sync session and return its value; `around` opens the transaction that its first statement needs."""
+    """Run a flow on a sync session and return its value; `around` opens the transaction its first statement needs."""
     steps = iter(work)
     try:
         first = next(steps)

@@ -135,7 +135,7 @@ class Handler(Generic[P, R]):
         tx: the caller's connection or session; the job is visible if and only if that transaction commits.
         priority: -100 to 100, higher first. run_after: a delay, or a datetime with a time zone.
         key: what the job is about, for order and partitioning.
-        idempotency_key: within `window` (a day unless told), a second enqueue finds the first job instead of adding one.
+        idempotency_key: within `window` (a day unless told), a second enqueue finds the first job and adds none.
         unique: at most one live (waiting or running) job of this kind per text.
         lease: for this job alone; the handler's otherwise.
         """
@@ -148,6 +148,6 @@ class Handler(Generic[P, R]):
             unique=unique,
             max_attempts=max_attempts,
             headers=headers,
-            **{name: value for name, value in (("window", window), ("lease", lease)) if value is not None},  # type: ignore[arg-type]
+            **{name: value for name, value in (("window", window), ("lease", lease)) if value is not None},
         )
         return Using(self, options, tx)

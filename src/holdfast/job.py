@@ -135,8 +135,6 @@ class Job:
         self.settled = True
 
 
-
-
 class Transaction:
     """`job.transaction()`: a context manager of either colour."""
 
@@ -149,17 +147,19 @@ class Transaction:
         self._sync = self._job._sync_transaction()
         return self._sync.__enter__()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
-        assert self._sync is not None
-        return self._sync.__exit__(kind, error, trace)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return None if self._sync is None else self._sync.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Any:
         self._async = self._job._async_transaction()
         return await self._async.__aenter__()
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
-        assert self._async is not None
-        return await self._async.__aexit__(kind, error, trace)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return None if self._async is None else await self._async.__aexit__(kind, error, trace)
 
 
 class AsyncTx:
@@ -201,16 +201,21 @@ class _Threaded:
         self.tx = AsyncTx(self.call, raw)
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
         # Not awaited on a thread when cancelled: the lock on the file must go at once.
         if error is not None and not isinstance(error, Exception):
             return self._leave(kind, error, trace)
         result: bool | None = await self.call(lambda: self._leave(kind, error, trace))
         return result
 
-    def _leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+    def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
         try:
-            return self._transaction.__exit__(kind, error, trace)
+            swallowed: bool | None = self._transaction.__exit__(kind, error, trace)
+            return swallowed
         except BaseException as failed:
             kind, error, trace = type(failed), failed, failed.__traceback__
             raise

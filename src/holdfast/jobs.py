@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.errors import DatabaseBusy, LeaseLost
 from holdfast.fingerprint import ErrorRecord, fingerprint
@@ -227,7 +227,8 @@ def settle(finishes: Sequence[Finish] = (), returns: Sequence[PutBack] = ()) -> 
     for name, batch in writes:
         rows = yield from ask(name, batch=batch, alone=len(writes) == 1)
         written |= {str(row[0]) for row in rows}
-    missing = [one for one in (*finishes, *returns) if str(one.id) not in written]
+    everything: list[Finish | PutBack] = [*finishes, *returns]
+    missing = [one for one in everything if str(one.id) not in written]
     if missing:
         written |= yield from _written_before(missing, gone_is_done={str(one.id) for one in dropped})
     return Settled(written, {str(one.id) for one in missing} - written)
@@ -376,9 +377,7 @@ def reap(
     `exclude` names jobs that the caller itself still works on; `backoff` gives seconds by kind and attempt.
     Commits: its own. After a crash: nothing happened; the leases are still expired and the next reaper takes them.
     """
-    rows = yield from ask(
-        "reap_pick", kinds=None if kinds is None else list(kinds), ids=list(exclude), limit=limit
-    )
+    rows = yield from ask("reap_pick", kinds=None if kinds is None else list(kinds), ids=list(exclude), limit=limit)
     if not rows:
         return []
     yield from ask("reap_mark", ids=[row[0] for row in rows])
@@ -391,7 +390,7 @@ def reap(
     return [Reaped(str(e.id), e.queue, e.kind, e.attempt, e.leased_by, ends[str(e.id)] or "retry") for e in expired]
 
 
-def _end_of(expired: Expired) -> Outcome | None:
+def _end_of(expired: Expired) -> Literal["dead", "cancelled"] | None:
     if expired.cancel_requested:
         return "cancelled"
     return "dead" if expired.attempt >= expired.max_attempts else None

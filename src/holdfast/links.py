@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from typing import Any, TypeVar
 
 from holdfast.dialects.base import Dialect
@@ -18,7 +25,12 @@ T = TypeVar("T")
 
 def runs_alone(dialect: Dialect, first: Statement) -> bool:
     """Tell whether a flow that starts with this statement needs no BEGIN."""
-    return first.alone and first.text is None and len(dialect.queries[first.name]) == 1 and first.name not in dialect.row_wise
+    return (
+        first.alone
+        and first.text is None
+        and len(dialect.queries[first.name]) == 1
+        and first.name not in dialect.row_wise
+    )
 
 
 class Link:
@@ -98,6 +110,12 @@ class AsyncLink:
             self.raw.terminate()
 
 
+def _drop(link: Link | AsyncLink | None) -> None:
+    """Close a link that is not to be lent again."""
+    if link is not None:
+        link.close()
+
+
 class Pool:
     """Lends sync links: the last returned is lent first, and a link whose connection was lost is dropped."""
 
@@ -117,23 +135,21 @@ class Pool:
             keep = link
             yield link
         except DatabaseUnavailable:
-            keep = self._drop(link)
+            keep = None
+            _drop(link)
             raise
         except GeneratorExit:
-            keep = self._drop(link)
+            keep = None
+            _drop(link)
             raise
         finally:
             self._slots.put(keep)
-
-    def _drop(self, link: Link | None) -> None:
-        if link is not None:
-            link.close()
 
     def close(self) -> None:
         """Close idle links; those lent out close when they come back to a closed store."""
         for _ in range(self._size):
             with suppress(queue.Empty):
-                self._drop(self._slots.get_nowait())
+                _drop(self._slots.get_nowait())
         for _ in range(self._size):
             self._slots.put(None)
 
@@ -158,24 +174,22 @@ class AsyncPool:
             keep = link
             yield link
         except DatabaseUnavailable:
-            keep = self._drop(link)
+            keep = None
+            _drop(link)
             raise
         except Exception:
             raise
         except BaseException:
             # Cancelled in the middle of a statement: its reply would go to the next borrower.
-            keep = self._drop(link)
+            keep = None
+            _drop(link)
             raise
         finally:
             self._slots.put_nowait(keep)
 
-    def _drop(self, link: AsyncLink | None) -> None:
-        if link is not None:
-            link.close()
-
     def close(self) -> None:
         for _ in range(self._size):
             with suppress(asyncio.QueueEmpty):
-                self._drop(self._slots.get_nowait())
+                _drop(self._slots.get_nowait())
         for _ in range(self._size):
             self._slots.put_nowait(None)

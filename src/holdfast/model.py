@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -13,13 +13,13 @@ Outcome = Literal["done", "dead", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = ("done", "dead", "cancelled")
 WorkerStatus = Literal["alive", "draining", "dead"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def when(stored: Any) -> datetime:
     """Read a stored time: PostgreSQL and MySQL give datetimes, SQLite whole microseconds since 1970."""
     if isinstance(stored, datetime):
-        return stored if stored.tzinfo else stored.replace(tzinfo=timezone.utc)
+        return stored if stored.tzinfo else stored.replace(tzinfo=UTC)
     return _EPOCH + timedelta(microseconds=int(stored))
 
 
@@ -259,4 +259,8 @@ def decoded(text: str | None) -> Any:
 def plain(row: Any) -> dict[str, Any]:
     """Write a row of the kinds above as a dict of JSON values."""
     values = {field.name: getattr(row, field.name) for field in fields(row)}
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+    return {name: iso(value) if isinstance(value, datetime) else value for name, value in values.items()}
+
+
+def iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat()

@@ -25,14 +25,14 @@ class Outage:
     async def pause(self, error: StoreError) -> None:
         """Note a failure and wait before the next try; a deadlock or a busy file is no outage."""
         if isinstance(error, DatabaseBusy):
-            await asyncio.sleep(random.uniform(0.005, 0.05))  # noqa: S311 - jitter
+            await asyncio.sleep(random.uniform(0.005, 0.05))
             return
         if self._since is None:
             self._since = time.monotonic()
             self._pause = FIRST_PAUSE
             self._emit(events.DatabaseLost(self._worker, str(error)))
         pause, self._pause = self._pause, min(LONGEST_PAUSE, self._pause * 2)
-        await asyncio.sleep(random.uniform(0.5, 1.0) * pause)  # noqa: S311 - jitter
+        await asyncio.sleep(random.uniform(0.5, 1.0) * pause)
 
     def over(self) -> None:
         """Note that the database answers."""

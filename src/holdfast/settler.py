@@ -19,7 +19,12 @@ BATCH = 2_000
 class Settler:
     """Collects what slots end with; while one batch is being written the next one grows."""
 
-    def __init__(self, run: Callable[[Flow[Any]], Awaitable[Any]], emit: Callable[[events.Event], None], forget: Callable[[Ended], None]) -> None:
+    def __init__(
+        self,
+        run: Callable[[Flow[Any]], Awaitable[Any]],
+        emit: Callable[[events.Event], None],
+        forget: Callable[[Ended], None],
+    ) -> None:
         self._run = run
         self._emit = emit
         self._forget = forget
@@ -81,6 +86,8 @@ class Settler:
         self._forget(ended)
         if lost and isinstance(ended.event, events.JobEvent):
             ended_as = ended.event
-            self._emit(events.LeaseWasLost(ended_as.worker, ended_as.id, ended_as.kind, ended_as.queue, ended_as.attempt))
+            self._emit(
+                events.LeaseWasLost(ended_as.worker, ended_as.id, ended_as.kind, ended_as.queue, ended_as.attempt)
+            )
         else:
             self._emit(ended.event)

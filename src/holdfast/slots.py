@@ -18,7 +18,13 @@ TURN = 0.005
 class Slots:
     """Runs up to `count` attempts at once; what ends goes to `on_end`, which may make the slot wait (back pressure)."""
 
-    def __init__(self, count: int, executor: Executor, on_end: Callable[[Ended], Awaitable[None] | None], on_free: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        count: int,
+        executor: Executor,
+        on_end: Callable[[Ended], Awaitable[None] | None],
+        on_free: Callable[[], None],
+    ) -> None:
         self.count = count
         self.buffer: deque[Work] = deque()
         self.running: set[Work] = set()
@@ -27,6 +33,8 @@ class Slots:
         self._on_end = on_end
         self._on_free = on_free
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -62,14 +70,17 @@ class Slots:
             work.interrupt = why
             work.slot.cancel()
 
+    async def quiet(self) -> None:
+        """Wait until no attempt runs."""
+        await self._quiet.wait()
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _serve(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+        task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
         turn_ends = time.monotonic() + TURN
         while True:
             if not self.buffer:
@@ -91,6 +102,7 @@ class Slots:
     async def _attempt(self, work: Work, task: asyncio.Task[Any]) -> Ended:
         work.slot = task
         self.running.add(work)
+        self._quiet.clear()
         try:
             return await self._executor.attempt(work)
         except asyncio.CancelledError:
@@ -100,6 +112,8 @@ class Slots:
         finally:
             work.slot = None
             self.running.discard(work)
+            if not self.running:
+                self._quiet.set()
             if work.interrupt is not None:
                 while task.cancelling():
                     task.uncancel()

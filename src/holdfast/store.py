@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
@@ -16,7 +16,7 @@ from holdfast import adopt, migrate
 from holdfast.dialects import SCHEMA_VERSION, connect, dialect_for
 from holdfast.dialects.sessions import translated
 from holdfast.dialects.sqlite import MEMORY, path_of
-from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError, redact
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, redact
 from holdfast.flow import Flow, adrive, drive
 from holdfast.links import AsyncLink, AsyncPool, Link, Pool
 from holdfast.migrate import Migration
@@ -32,7 +32,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 def pauses() -> Iterator[float]:
     """Yield how long to wait before each further try, with full jitter."""
     for attempt in range(TRIES - 1):
-        yield random.uniform(0.5, 1.0) * min(LONGEST_PAUSE, FIRST_PAUSE * 3**attempt)  # noqa: S311 - jitter
+        yield random.uniform(0.5, 1.0) * min(LONGEST_PAUSE, FIRST_PAUSE * 3**attempt)
 
 
 class Store:
@@ -154,5 +154,3 @@ class Store:
 def outcome_unknown(error: BaseException) -> bool:
     """Tell whether a failed write may have been committed all the same."""
     return isinstance(error, DatabaseUnavailable)
-
-

@@ -64,7 +64,9 @@ class Threads:
                 self._idle += 1
 
 
-def _deliver(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+def _deliver(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: Any, error: BaseException | None
+) -> None:
     def settle() -> None:
         if future.done():
             return

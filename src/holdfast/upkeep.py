@@ -123,5 +123,5 @@ def retention(queue: QueueOptions, outcome: Outcome) -> float:
 
 async def _every(period: float, fn: Callable[[], Awaitable[None]]) -> None:
     while True:
-        await asyncio.sleep(random.uniform(0.8, 1.0) * period)  # noqa: S311 - jitter
+        await asyncio.sleep(random.uniform(0.8, 1.0) * period)
         await fn()

@@ -53,7 +53,7 @@ class PostgresListener:
                 raise
             except Exception as error:
                 self._say_lost(error)
-            await asyncio.sleep(random.uniform(0.5, 1.0) * pause)  # noqa: S311 - jitter
+            await asyncio.sleep(random.uniform(0.5, 1.0) * pause)
             pause = FIRST_PAUSE if self.alive else min(LONGEST_PAUSE, pause * 2)
             self.alive = False
 
@@ -72,8 +72,8 @@ class PostgresListener:
 
     @property
     def _channel(self) -> str:
-        assert isinstance(self._store.dialect, Postgres)
-        return self._store.dialect.channel
+        dialect: Postgres = self._store.dialect  # type: ignore[assignment]
+        return dialect.channel
 
     def _heard(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         if payload.startswith("\x1f"):

@@ -133,7 +133,7 @@ class Worker:
         self.app.events.emit(events.WorkerStarted(self.id, self.queues, list(self.handlers), self.concurrency))
 
     def stop(self, why: str = "asked to stop", *, at_once: bool = False) -> None:
-        """Stop claiming and let handlers finish within the drain time; `at_once` (or a second call with it) cuts that short."""
+        """Stop claiming and let handlers finish within the drain time; `at_once` cuts that short."""
         if self._state == "new":
             raise ConfigError("worker", "it was not started", self.id)
         if not self._stopping.is_set():
@@ -152,7 +152,9 @@ class Worker:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop("the application is leaving")
         await self._end()
 
@@ -184,13 +186,11 @@ class Worker:
 
     async def _drain(self) -> None:
         """Wait for running handlers, the drain time at most; a second signal ends the wait."""
-        deadline = time.monotonic() + self.drain
         hurry = asyncio.create_task(self._at_once.wait())
-        try:
-            while self.slots.running and not hurry.done() and time.monotonic() < deadline:
-                await asyncio.wait([hurry], timeout=min(0.05, max(0.0, deadline - time.monotonic())))
-        finally:
-            hurry.cancel()
+        quiet = asyncio.create_task(self.slots.quiet())
+        await asyncio.wait([hurry, quiet], timeout=self.drain, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        quiet.cancel()
 
     def _interrupt_all(self) -> int:
         left = list(self.slots.running)
@@ -201,8 +201,8 @@ class Worker:
     async def _flush(self) -> None:
         """Let interrupted slots end and outcomes be written, within a bound: what is not written is reaped later."""
         deadline = time.monotonic() + (1.0 if self._at_once.is_set() else 5.0)
-        while self.slots.running and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.slots.quiet(), deadline - time.monotonic())
         with suppress(TimeoutError):
             await asyncio.wait_for(self.settler.flushed(), max(0.1, deadline - time.monotonic()))
 
@@ -217,7 +217,7 @@ class Worker:
             if self._more and self._room() > 0:
                 continue
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), random.uniform(0.8, 1.2) * pause)  # noqa: S311 - jitter
+                await asyncio.wait_for(self._wake.wait(), random.uniform(0.8, 1.2) * pause)
 
     async def _fill(self) -> int:
         """Claim as much as there is room for; several claims when some kinds have limits of their own."""
