@@ -155,7 +155,7 @@ def show(job_id: str) -> Steps[JobView]:
 @flow
 def audit(job_id: str | None = None, limit: int = 50) -> Steps[list[AuditLine]]:
     """Read what was done by hand, the latest first."""
-    given = {} if job_id is None else {"job_id": _one(job_id)}
+    given: dict[str, Any] = {} if job_id is None else {"job_id": _one(job_id)}
     rows = yield from ask("audit_list", alone=True, limit=_limit(limit), **given)
     return [
         AuditLine(when(at), action, None if job is None else str(job), actor, decoded(detail) or {})

@@ -78,7 +78,6 @@ class Holdfast:
     def job(
         self,
         fn: Callable[..., Any] | None = None,
-        /,
         *,
         kind: str | None = None,
         queue: str = "default",

@@ -47,12 +47,16 @@ class Work:
 class Ended:
     """What an attempt came to: what to write (None when nothing may be), and the event for when that is committed."""
 
-    __slots__ = ("event", "work", "write")
+    __slots__ = ("error", "event", "work", "write")
 
-    def __init__(self, work: Work, write: Write | None, event: events.Event) -> None:
+    def __init__(
+        self, work: Work, write: Write | None, event: events.Event, error: BaseException | None = None
+    ) -> None:
         self.work = work
         self.write = write
         self.event = event
+        # What the handler raised, when that is why it ended so.
+        self.error = error
 
 
 class TimedOut(HoldfastError):
@@ -187,12 +191,12 @@ class Executor:
             return self._dead(work, error)
         delay = policy.delay(lease.attempt)
         write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, self._record(work, error).to_json())
-        return Ended(work, write, events.JobRetried(*self.about(work), delay, _said(error)))
+        return Ended(work, write, events.JobRetried(*self.about(work), delay, _said(error)), error)
 
     def _dead(self, work: Work, error: BaseException) -> Ended:
         record = self._record(work, error)
         write = Finish(work.lease.id, work.lease.fence, "dead", None, record.to_json(), record.fingerprint)
-        return Ended(work, write, events.JobDead(*self.about(work), _said(error)))
+        return Ended(work, write, events.JobDead(*self.about(work), _said(error)), error)
 
     def _record(self, work: Work, error: BaseException) -> ErrorRecord:
         now = datetime.now(UTC)

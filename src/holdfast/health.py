@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.flow import Steps, ask, flow
@@ -17,8 +18,8 @@ Holder = Literal["session", "prepared", "slot"]
 class LongTransaction:
     """What keeps dead rows from being cleaned away: an open transaction, a prepared one, or a replication slot.
 
-    `name` is the session's user, the prepared transaction's id or the slot's name. `age` is in seconds; a slot has none,
-    and `xmin_age` says how many transactions ago its snapshot, or that of the session, was taken.
+    `name` is the session's user, the prepared transaction's id or the slot's name. `age` is in seconds, where it is
+    known; `xmin_age` tells how many transactions ago the snapshot was taken.
     """
 
     holder: Holder
@@ -70,8 +71,8 @@ class Listener:
 def long_transactions(older_than: Duration = 60.0, xids: int = 100_000) -> Steps[list[LongTransaction]]:
     """Find what holds old snapshots in this database, the oldest first.
 
-    Sessions and prepared transactions count from so many seconds on, slots from so many transactions on. Without the
-    role pg_monitor, PostgreSQL hides the transactions of other users.
+    Sessions and prepared transactions count from so many seconds on; slots, and standbys that send feedback, from so
+    many transactions on. Without the role pg_monitor, PostgreSQL hides the transactions of other users.
     """
     older_ms = round(seconds(older_than, "older_than") * 1000)
     rows = yield from ask("long_transactions", alone=True, older_ms=older_ms, xids=xids)
@@ -107,6 +108,14 @@ def database_file() -> Steps[str | None]:
     """Read the path of the file that holds the tables; None where a server or the memory does."""
     [[path]] = yield from ask("database_file", alone=True)
     return path or None
+
+
+def wal_bytes(file: str) -> int | None:
+    """Ask the disk (this is no flow) for the size of the log beside a SQLite file; None where it cannot be read."""
+    try:
+        return Path(f"{file}-wal").stat().st_size
+    except OSError:
+        return None
 
 
 def _when(stored: Any) -> datetime | None:

@@ -16,7 +16,7 @@ from contextlib import (
 from typing import Any, TypeVar
 
 from holdfast.dialects.base import Dialect
-from holdfast.dialects.sessions import AsyncpgSession, Clock, DbapiSession, translated
+from holdfast.dialects.sessions import Clock, DbapiSession, translated
 from holdfast.errors import DatabaseUnavailable
 from holdfast.flow import Flow, Statement, adrive, drive
 
@@ -39,7 +39,7 @@ class Link:
     def __init__(self, raw: Any, dialect: Dialect, clock: Clock) -> None:
         self.raw = raw
         self.dialect = dialect
-        self.session = DbapiSession(dialect, raw.cursor, "named" if dialect.name == "sqlite" else "pyformat", clock)
+        self.session = DbapiSession(dialect, raw.cursor, dialect.style, clock)
 
     def transact(self, work: Flow[T]) -> T:
         """Run a flow in a transaction of its own, or bare when its one statement is one already."""
@@ -63,7 +63,7 @@ class Link:
 
     def tell(self, sql: str) -> None:
         with translated(self.dialect):
-            self.raw.execute(sql)
+            self.dialect.tell(self.raw, sql)
 
     def close(self) -> None:
         with suppress(Exception):
@@ -71,12 +71,12 @@ class Link:
 
 
 class AsyncLink:
-    """An asyncpg connection, with explicit transactions."""
+    """An async connection in autocommit mode, with explicit transactions."""
 
     def __init__(self, raw: Any, dialect: Dialect, clock: Clock) -> None:
         self.raw = raw
         self.dialect = dialect
-        self.session = AsyncpgSession(dialect, raw, clock)
+        self.session = dialect.asession(raw, clock)
 
     async def transact(self, work: Flow[T]) -> T:
         """Run a flow in a transaction of its own, or bare when its one statement is one already."""
@@ -103,11 +103,11 @@ class AsyncLink:
 
     async def tell(self, sql: str) -> None:
         with translated(self.dialect):
-            await self.raw.execute(sql)
+            await self.dialect.atell(self.raw, sql)
 
     def close(self) -> None:
         with suppress(Exception):
-            self.raw.terminate()
+            self.dialect.cut(self.raw)
 
 
 def _drop(link: Link | AsyncLink | None) -> None:
@@ -169,7 +169,7 @@ class AsyncPool:
         link = await self._slots.get()
         keep: AsyncLink | None = None
         try:
-            if link is None or link.raw.is_closed():
+            if link is None or link.dialect.is_closed(link.raw):
                 link = await self._connect()
             keep = link
             yield link

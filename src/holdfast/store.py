@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from holdfast import adopt, migrate
-from holdfast.dialects import SCHEMA_VERSION, connect, dialect_for
+from holdfast.dialects import SCHEMA_VERSION, dialect_for
 from holdfast.dialects.sessions import translated
 from holdfast.dialects.sqlite import MEMORY, path_of
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, redact
@@ -48,7 +48,7 @@ class Store:
         self.dialect = dialect_for(url, self.options)
         # None is the database's own clock; tests put a time here.
         self.now: datetime | None = None
-        self.embedded = self.dialect.name == "sqlite"
+        self.embedded = self.dialect.embedded
         self.in_memory = self.embedded and path_of(url) == MEMORY
         size = 1 if self.in_memory else self.options.pool_size
         self._pool = Pool(size, self._open)
@@ -128,19 +128,25 @@ class Store:
         if self._threads is not None:
             self._threads.shutdown(wait=True)
 
+    def forget_loop(self) -> None:
+        """Cut the async connections of the running event loop, before that loop is closed."""
+        pool = self._async_pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            pool.close()
+
     async def aclose(self) -> None:
+        """Close every connection; those of the running loop here: a transport is not for other threads to touch."""
+        self.forget_loop()
         await asyncio.to_thread(self.close)
 
     def _open(self) -> Link:
         with translated(self.dialect):
-            return Link(connect(self.dialect, self.url), self.dialect, self.clock)
+            return Link(self.dialect.connect(self.url), self.dialect, self.clock)
 
     async def aopen(self, url: str | None = None, name: str = "holdfast") -> AsyncLink:
         """Open an async connection that belongs to the caller."""
-        from holdfast.dialects import postgres
-
         with translated(self.dialect):
-            raw = await postgres.aconnect(url or self.url, self.options, name)
+            raw = await self.dialect.aconnect(url or self.url, name)
             return AsyncLink(raw, self.dialect, self.clock)
 
     def _apool(self) -> AsyncPool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.dialects.base import SCHEMA_VERSION, Dialect
 from holdfast.errors import ConfigError
 from holdfast.options import StoreOptions
@@ -28,13 +26,3 @@ def dialect_for(url: str, options: StoreOptions) -> Dialect:
         return Postgres(options)
     raise ConfigError("url", "must start with sqlite:/// or postgresql://", url)
 
-
-def connect(dialect: Dialect, url: str) -> Any:
-    """Open a sync connection in the dialect's own driver."""
-    if dialect.name == "sqlite":
-        from holdfast.dialects import sqlite
-
-        return sqlite.connect(url, dialect.options)
-    from holdfast.dialects import postgres
-
-    return postgres.connect(url, dialect.options)

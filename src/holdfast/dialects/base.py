@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import Any, ClassVar, Literal
 
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.flow import Columns, Statement
+from holdfast.flow import AsyncSession, Columns, Statement
 from holdfast.options import StoreOptions
 
 Style = Literal["named", "pyformat", "format", "qmark", "dollar"]
@@ -122,7 +122,11 @@ class Dialect(ABC):
     """One database: its SQL, its way to bind, its errors and its clock."""
 
     name: ClassVar[str]
+    # The parameter style of our own sync connections.
+    style: ClassVar[Style]
     begin: ClassVar[str] = "begin"
+    # True where there is no async driver: async callers get the sync pump on a thread.
+    embedded: ClassVar[bool] = False
     # Queries run once per row of their batch instead of once per batch.
     row_wise: ClassVar[frozenset[str]] = frozenset()
 
@@ -162,6 +166,34 @@ class Dialect(ABC):
     @abstractmethod
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
         """Return all parameters as the driver takes them; `now` is None unless a test sets the clock."""
+
+    @abstractmethod
+    def connect(self, url: str) -> Any:
+        """Open a sync connection in autocommit mode; transactions are begun explicitly."""
+
+    async def aconnect(self, url: str, name: str) -> Any:
+        """Open an async connection in autocommit mode, under a name that the server shows."""
+        raise NotImplementedError(f"{self.name} has no async driver")
+
+    def asession(self, raw: Any, clock: Callable[[], Any]) -> AsyncSession:
+        """Make a session on an async connection of ours."""
+        raise NotImplementedError(f"{self.name} has no async driver")
+
+    async def atell(self, raw: Any, sql: str) -> None:
+        """Run BEGIN, COMMIT or ROLLBACK on an async connection of ours."""
+        await raw.execute(sql)
+
+    def tell(self, raw: Any, sql: str) -> None:
+        """Run BEGIN, COMMIT or ROLLBACK on a sync connection of ours."""
+        raw.execute(sql)
+
+    def is_closed(self, raw: Any) -> bool:
+        """Tell whether an async connection of ours is known to be closed."""
+        return bool(raw.is_closed())
+
+    def cut(self, raw: Any) -> None:
+        """Close an async connection at once, whatever it is doing."""
+        raw.terminate()
 
     @abstractmethod
     def translate(self, error: BaseException) -> HoldfastError | None:

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast import errors
-from holdfast.dialects.base import Dialect
+from holdfast.dialects.base import Dialect, Style
+from holdfast.dialects.sessions import AsyncpgSession, Clock
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.flow import Statement
+from holdfast.flow import AsyncSession, Statement
 from holdfast.options import StoreOptions
 
 _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
@@ -18,6 +19,7 @@ _LOST = ("08", "57P", "53300")
 
 class Postgres(Dialect):
     name: ClassVar[str] = "postgres"
+    style: ClassVar[Style] = "pyformat"
 
     def __init__(self, options: StoreOptions) -> None:
         super().__init__(options)
@@ -34,6 +36,15 @@ class Postgres(Dialect):
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
         channel = self.channel if self.options.notify else None
         return {"now": now, "channel": channel} | statement.params | (statement.batch or {})
+
+    def connect(self, url: str) -> Any:
+        return connect(url, self.options)
+
+    async def aconnect(self, url: str, name: str) -> Any:
+        return await aconnect(url, self.options, name)
+
+    def asession(self, raw: Any, clock: Clock) -> AsyncSession:
+        return AsyncpgSession(self, raw, clock)
 
     def translate(self, error: BaseException) -> HoldfastError | None:
         cause = driver_error(error)
@@ -73,7 +84,11 @@ def chain(error: BaseException) -> list[BaseException]:
 
 def driver_error(error: BaseException) -> BaseException | None:
     """Return the innermost error that a driver, or the network under it, raised."""
-    ours = [e for e in chain(error) if type(e).__module__.partition(".")[0] in _DRIVERS or isinstance(e, OSError | TimeoutError)]
+    ours = [
+        e
+        for e in chain(error)
+        if type(e).__module__.partition(".")[0] in _DRIVERS or isinstance(e, OSError | TimeoutError)
+    ]
     return ours[-1] if ours else None
 
 
@@ -118,7 +133,7 @@ def connect(url: str, options: StoreOptions) -> Any:
     return connection
 
 
-async def aconnect(url: str, options: StoreOptions, name: str = "holdfast") -> Any:
+async def aconnect(url: str, options: StoreOptions, name: str) -> Any:
     """Open an asyncpg connection."""
     import asyncpg
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from holdfast import errors
-from holdfast.dialects.base import Dialect
+from holdfast.dialects.base import Dialect, Style
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import Statement
 from holdfast.options import StoreOptions
@@ -21,6 +21,8 @@ OLDEST = (3, 35, 0)  # RETURNING
 
 class Sqlite(Dialect):
     name: ClassVar[str] = "sqlite"
+    style: ClassVar[Style] = "named"
+    embedded: ClassVar[bool] = True
     begin: ClassVar[str] = "begin immediate"
     row_wise: ClassVar[frozenset[str]] = frozenset({"enqueue_many"})
 
@@ -31,6 +33,9 @@ class Sqlite(Dialect):
             rows = zip(*statement.batch.values(), strict=True)
             params["batch"] = json.dumps([[plain(v) for v in row] for row in rows], ensure_ascii=False)
         return params
+
+    def connect(self, url: str) -> sqlite3.Connection:
+        return connect(url, self.options)
 
     def translate(self, error: BaseException) -> HoldfastError | None:
         cause = next((e for e in _chain(error) if isinstance(e, sqlite3.Error)), None)

@@ -1,0 +1,150 @@
+"""For an application's own tests: run what is due here and now, and see what was enqueued.
+
+No worker, no threads to wait for, no time to pass: the jobs run in the calling test, through the same executor and the
+same fenced writes that a worker uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast import admin, events, jobs
+from holdfast.app import Holdfast
+from holdfast.executor import Ended, Executor, Work
+from holdfast.handlers import Handler
+from holdfast.model import Finish, JobView, Lease, PutBack
+from holdfast.payload import decode_value
+from holdfast.retry import Duration, seconds
+from holdfast.threads import Threads
+
+# A job that enqueues itself again and again must not hang a test.
+MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One attempt that `run_due` made; `outcome` is done, retried, snoozed, dead or cancelled."""
+
+    id: str
+    kind: str
+    outcome: str
+    result: Any
+    error: str | None
+
+
+def run_due(app: Holdfast, *, ahead: Duration = 0, raise_errors: bool = True, limit: int = MOST) -> list[Ran]:
+    """Run every due job, and those they enqueue, until none is due; return what ran, in order.
+
+    `ahead` runs as if so much time had passed, for delayed and retried jobs. A handler's exception is raised after the
+    attempt is recorded; `raise_errors=False` leaves it to the outcome. Not inside a running event loop: `arun_due`.
+    """
+    return asyncio.run(_run_and_close(app, ahead, raise_errors, limit))
+
+
+async def _run_and_close(app: Holdfast, ahead: Duration, raise_errors: bool, limit: int) -> list[Ran]:
+    try:
+        return await arun_due(app, ahead=ahead, raise_errors=raise_errors, limit=limit)
+    finally:
+        app.store.forget_loop()
+
+
+async def arun_due(app: Holdfast, *, ahead: Duration = 0, raise_errors: bool = True, limit: int = MOST) -> list[Ran]:
+    """The async twin of `run_due`."""
+    before = app.store.now
+    wait = timedelta(seconds=seconds(ahead, "ahead"))
+    app.store.now = before if not wait else (before or datetime.now(UTC)) + wait
+    try:
+        return await _Inline(app, raise_errors, limit).run()
+    finally:
+        app.store.now = before
+
+
+class _Inline:
+    """One round of `run_due`."""
+
+    def __init__(self, app: Holdfast, raise_errors: bool, limit: int) -> None:
+        self._app = app
+        self._raise = raise_errors
+        self._left = limit
+        self._executor = Executor(app, "inline", Threads(1, "holdfast-inline"))
+        self._leases = {kind: round(handler.options.lease * 1000) for kind, handler in app.handlers.items()}
+
+    async def run(self) -> list[Ran]:
+        ran: list[Ran] = []
+        while lease := await self._next():
+            handler = self._app.handlers[lease.kind]
+            keep = self._app.queue_options(lease.queue).keep_done > 0
+            ended = await self._attempt(Work(lease, handler, keep, time.monotonic()))
+            ran.append(_ran(ended))
+        return ran
+
+    async def _next(self) -> Lease | None:
+        if not self._leases:
+            return None
+        if self._left <= 0:
+            raise RuntimeError("run_due stopped: jobs keep enqueueing jobs; raise limit if they are meant to")
+        self._left -= 1
+        queues = {handler.options.queue for handler in self._app.handlers.values()}
+        queues |= {lag.queue for lag in await self._app.store.arun(admin.oldest_pending())}
+        claimed = await self._app.store.arun(
+            jobs.claim(sorted(queues), limit=1, worker="inline", leases=self._leases)
+        )
+        return claimed[0] if claimed else None
+
+    async def _attempt(self, work: Work) -> Ended:
+        ended = await self._executor.attempt(work)
+        if isinstance(ended.write, Finish):
+            await self._app.store.arun(jobs.settle([ended.write]))
+        elif isinstance(ended.write, PutBack):
+            await self._app.store.arun(jobs.settle([], [ended.write]))
+        self._app.events.emit(ended.event)
+        if self._raise and ended.error is not None:
+            raise ended.error
+        return ended
+
+
+def _ran(ended: Ended) -> Ran:
+    lease, write = ended.work.lease, ended.write
+    result = decode_value(write.result) if isinstance(write, Finish) and write.result is not None else None
+    outcome = _OUTCOMES.get(type(ended.event), "done")
+    return Ran(lease.job_id, lease.kind, outcome, result, None if ended.error is None else str(ended.error))
+
+
+_OUTCOMES: dict[type[events.Event], str] = {
+    events.JobDone: "done",
+    events.JobRetried: "retried",
+    events.JobSnoozed: "snoozed",
+    events.JobDead: "dead",
+    events.JobCancelled: "cancelled",
+    events.LeaseWasLost: "lost",
+}
+
+
+def enqueued(app: Holdfast, job: Handler[..., Any] | str | None = None, *, tx: Any = None) -> list[JobView]:
+    """List the waiting jobs, of one handler or kind, oldest first; `tx` looks inside the test's own transaction."""
+    kind = job.kind if isinstance(job, Handler) else job
+    work = admin.list_jobs(admin.Filter(states=("pending",), kind=kind), limit=1000, newest=False)
+    return app.store.run(work) if tx is None else app.store.run_in(tx, work)
+
+
+def assert_enqueued(
+    app: Holdfast, job: Handler[..., Any] | str, *, times: int | None = None, tx: Any = None, **arguments: Any
+) -> None:
+    """Assert that a job of this handler or kind waits with these arguments (others may be there too).
+
+    `times` asks for an exact count. The failure lists what is there instead.
+    """
+    waiting = enqueued(app, job, tx=tx)
+    payloads = [decode_value(view.payload) for view in waiting]
+    matching = [p for p in payloads if all(name in p and p[name] == value for name, value in arguments.items())]
+    wanted = len(matching) == times if times is not None else bool(matching)
+    if wanted:
+        return
+    kind = job.kind if isinstance(job, Handler) else job
+    asked = "at least once" if times is None else f"{times} times"
+    there = "\n".join(f"  {payload}" for payload in payloads) or "  (nothing)"
+    raise AssertionError(f"expected {kind} with {arguments} {asked}; found {len(matching)} among the waiting:\n{there}")

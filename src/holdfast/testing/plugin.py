@@ -1,0 +1,52 @@
+"""What pytest loads wherever Holdfast is installed: fixtures for an application's own tests.
+
+run_due          run every due job here and now: `run_due(hf)`
+arun_due         its async twin: `await arun_due(hf)`
+assert_enqueued  `assert_enqueued(hf, send_receipt, order_id=9182)`
+enqueued         the waiting jobs: `enqueued(hf, send_receipt)`
+
+Failures in the shipped conformance suite explain themselves, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+TOPICS = ("enqueue", "keys", "claim", "settle", "reap", "upkeep")
+
+pytest.register_assert_rewrite("holdfast.testing.suite", *(f"holdfast.testing.suite_{topic}" for topic in TOPICS))
+
+
+def _helper(name: str) -> Callable[..., Any]:
+    # Imported late: whoever has Holdfast installed pays nothing in tests that do not ask for it.
+    from holdfast.testing import inline
+
+    helper: Callable[..., Any] = getattr(inline, name)
+    return helper
+
+
+@pytest.fixture
+def run_due() -> Callable[..., Any]:
+    """Run every due job, and those they enqueue, until none is due."""
+    return _helper("run_due")
+
+
+@pytest.fixture
+def arun_due() -> Callable[..., Any]:
+    """The async twin of `run_due`."""
+    return _helper("arun_due")
+
+
+@pytest.fixture
+def enqueued() -> Callable[..., Any]:
+    """List the waiting jobs of a handler or kind."""
+    return _helper("enqueued")
+
+
+@pytest.fixture
+def assert_enqueued() -> Callable[..., None]:
+    """Assert that a job of this handler or kind waits with these arguments."""
+    return _helper("assert_enqueued")
