@@ -1,0 +1,48 @@
+"""The mypy plugin: `job: Job` in any place is left out of what enqueue asks for."""
+
+from mypy import api
+
+SAMPLE = """
+from holdfast import Holdfast, Job, Retry
+
+hf = Holdfast("sqlite://")
+
+@hf.job(queue="mail", retry=Retry(max_attempts=5), lease=30)
+async def send_receipt(order_id: int, job: Job) -> None: ...
+
+@hf.job
+def remind(order_id: int, job: Job | None = None, note: str = "") -> None: ...
+
+send_receipt.enqueue(order_id=9182)
+send_receipt.using(priority=3).enqueue(9182)
+remind.enqueue(1, note="x")
+send_receipt.bind(order_id=1)
+"""
+
+MISTAKES = """
+send_receipt.enqueue(order_id="9182")
+send_receipt.enqueue()
+remind.enqueue(1, job=None)
+"""
+
+
+def checked(tmp_path, source):
+    sample = tmp_path / "sample.py"
+    sample.write_text(source)
+    settings = tmp_path / "mypy.ini"
+    settings.write_text("[mypy]\nstrict = True\nplugins = holdfast.mypy\n")
+    report, trouble, _ = api.run(["--config-file", str(settings), "--cache-dir", str(tmp_path / "cache"), str(sample)])
+    assert trouble == ""
+    return report
+
+
+def test_a_job_parameter_in_any_place_is_not_asked_for_at_enqueue(tmp_path):
+    assert "Success" in checked(tmp_path, SAMPLE)
+
+
+def test_wrong_arguments_are_still_refused(tmp_path):
+    report = checked(tmp_path, SAMPLE + MISTAKES)
+    assert 'Argument "order_id" to "enqueue" of "Handler" has incompatible type "str"; expected "int"' in report
+    assert 'Missing positional argument "order_id"' in report
+    assert 'Unexpected keyword argument "job"' in report
+    assert "Found 3 errors" in report
