@@ -22,6 +22,7 @@ from holdfast.options import KEY_LENGTH, NAME_LENGTH, text
 from holdfast.retry import whole
 
 __all__ = [
+    "LONGEST_LIST",
     "STATES",
     "AuditLine",
     "DeadGroup",

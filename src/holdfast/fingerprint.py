@@ -9,6 +9,8 @@ from hashlib import blake2b
 
 import msgspec
 
+from holdfast.errors import Fatal
+
 MESSAGE_LIMIT = 2_000
 GROUPING_LIMIT = 1_000  # below the other, so that a message and its shortened form fall into one group
 _CUT = "…\n"
@@ -36,8 +38,11 @@ def fingerprint(error_type: str, message: str) -> str:
     return blake2b(grouped.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-class ErrorRecord(msgspec.Struct, frozen=True):
-    """One failed attempt, as it is kept beside the job; times are ISO 8601."""
+class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One failed attempt, as it is kept beside the job; times are ISO 8601.
+
+    `fatal` and `code` are what a handler said by raising `Fatal`.
+    """
 
     attempt: int
     type: str
@@ -46,6 +51,8 @@ class ErrorRecord(msgspec.Struct, frozen=True):
     worker: str
     started_at: str
     failed_at: str
+    fatal: bool = False
+    code: str | int | None = None
 
     @classmethod
     def of(
@@ -71,6 +78,8 @@ class ErrorRecord(msgspec.Struct, frozen=True):
             worker=_storable(worker),
             started_at=_iso(started_at),
             failed_at=_iso(failed_at),
+            fatal=isinstance(exc, Fatal),
+            code=exc.code if isinstance(exc, Fatal) else None,
         )
 
     @property

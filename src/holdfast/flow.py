@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -51,11 +51,28 @@ class Flow(Generic[T_co]):
         self.name = name
         self._start = start
 
-    def __iter__(self) -> Steps[T_co]:
+    def start(self) -> Steps[T_co]:
+        """Begin the flow as a pump does."""
         return self._start()
+
+    def __iter__(self) -> Steps[T_co]:
+        return _joined(self._start())
 
     def __repr__(self) -> str:
         return f"<flow {self.name}>"
+
+
+def _joined(steps: Steps[T]) -> Steps[T]:
+    """Pass on the statements of a flow inside another: they share its transaction, so none of them stands alone."""
+    rows: Any = None
+    try:
+        while True:
+            statement = steps.send(rows)
+            rows = yield replace(statement, alone=False) if statement.alone else statement
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    finally:
+        steps.close()
 
 
 def flow(steps: Callable[P, Steps[T]]) -> Callable[P, Flow[T]]:
@@ -96,7 +113,7 @@ AsyncAround = Callable[[Statement], AbstractAsyncContextManager[Any]]
 
 def drive(work: Flow[T], session: Session, around: Around | None = None) -> T:
     """Run a flow on a sync session and return its value; `around` opens the transaction its first statement needs."""
-    steps = iter(work)
+    steps = work.start()
     try:
         first = next(steps)
     except StopIteration as stop:
@@ -118,7 +135,7 @@ def _pump(steps: Steps[T], statement: Statement, session: Session) -> T:
 
 async def adrive(work: Flow[T], session: AsyncSession, around: AsyncAround | None = None) -> T:
     """Run a flow on an async session and return its value; `around` as in `drive`."""
-    steps = iter(work)
+    steps = work.start()
     try:
         first = next(steps)
     except StopIteration as stop:

@@ -173,10 +173,14 @@ def _urgency(lease: Lease) -> tuple[int, Any, str]:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """Which leases were put off, and which of those were asked to stop."""
+    """Which leases were put off, which of those were asked to stop, and the fences that changed by it.
+
+    Ours never change; a foreign table whose only fence is a time gets a new one with each renewal.
+    """
 
     kept: set[str]
     cancelled: set[str]
+    fences: dict[str, Any] = field(default_factory=dict)
 
 
 @flow

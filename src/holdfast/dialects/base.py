@@ -84,7 +84,8 @@ def compile_statement(sql: str, style: Style) -> Compiled:
     def write(match: re.Match[str]) -> str:
         name = match[1]
         if name is None:
-            return "%%" if match[0] == "%" and style in ("pyformat", "format") else match[0]
+            # Also inside a literal: these styles read every percent sign.
+            return match[0].replace("%", "%%") if style in ("pyformat", "format") else match[0]
         if style == "named":
             return f":{name}"
         if style == "pyformat":

@@ -12,9 +12,11 @@ select 1;
 select 1;
 
 -- meta_create: make the table that holds the schema version.
+-- Differs: "without rowid", as every table of ours.
 create table if not exists holdfast_meta (key text primary key, value text not null) without rowid;
 
 -- meta_present: tell whether Holdfast's tables were ever made here.
+-- Differs: SQLite's catalogue is a table.
 select exists (select 1 from sqlite_master where type = 'table' and name = 'holdfast_meta');
 
 -- version_read: read the schema version.
@@ -142,6 +144,7 @@ delete from holdfast_jobs
 returning id;
 
 -- drop: delete leased jobs that leave no trace (retention 0).
+-- Differs: DELETE takes no second table, so the batch is a list of pairs.
 delete from holdfast_jobs
  where (id, fence) in (select json_extract(value, '$[0]'), json_extract(value, '$[1]') from json_each(:batch))
 returning id;
@@ -194,6 +197,7 @@ delete from holdfast_workers
 returning id;
 
 -- workers_list: read the registry with the age of each beat in milliseconds.
+-- Differs: times are numbers, so their difference is one too.
 select id, status, started_at, seen_at,
        (:now - seen_at) / 1000, info
   from holdfast_workers
@@ -214,6 +218,7 @@ with recursive hop (outcome, queue) as (
 select outcome, queue from hop where outcome is not null;
 
 -- prune: delete a chunk of finished rows older than their retention.
+-- Differs: the list is a subquery; there is no array to make of it.
 delete from holdfast_finished
  where id in (
     select id from holdfast_finished
@@ -272,6 +277,7 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, key, uni
  limit :limit;
 
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
+-- Differs: as jobs_list.
 select count(*)
   from (select id, state, queue, kind, key, errors, created_at, leased_by,
                cast(null as integer) as finished_at, cast(null as text) as fingerprint
@@ -311,6 +317,7 @@ select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum
  order by queue, kind;
 
 -- queue_lags: count the due jobs of each queue and tell for how many microseconds the first has been due.
+-- Differs: times are numbers, so their difference is one too.
 select queue, count(*), :now - min(available_at)
   from holdfast_jobs
  where state = 'pending' and available_at <= :now
@@ -351,6 +358,7 @@ union all
 select outcome from holdfast_finished where id = :id;
 
 -- run_now: make a pending job due.
+-- Differs: least is called min, and there is nothing to notify.
 update holdfast_jobs set available_at = min(available_at, :now)
  where id = :id and state = 'pending'
 returning queue, kind;
@@ -368,11 +376,13 @@ delete from holdfast_jobs where id = :id and state = 'pending'
 returning queue, kind;
 
 -- cancel_leased: ask the holder of a job to stop.
+-- Differs: no booleans, and nothing to notify.
 update holdfast_jobs set cancel_requested = 1
  where id = :id and state = 'leased'
 returning queue, kind, leased_by, fence;
 
 -- finished_pick: read finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
+-- Differs: instr for strpos, || for concat; see jobs_list.
 select id, outcome, queue, kind, unique_key, attempts, replays,
        json_extract(errors, '$[#-1].type'), json_extract(errors, '$[#-1].message')
   from holdfast_finished
@@ -447,6 +457,7 @@ select 'holdfast_workers', count(*), null, null, null from holdfast_workers
  order by 1;
 
 -- missing_indexes: name the indexes of the migrations that are gone.
+-- Differs: SQLite's catalogue is a table, and an index there is never half built.
 select w.column1
   from (values
          ('holdfast_jobs_claim_idx'), ('holdfast_jobs_lease_idx'), ('holdfast_jobs_unique_idx'),
@@ -460,4 +471,5 @@ select w.column1
 select null where false;
 
 -- database_file: read the path of the file that holds the tables.
+-- Differs: PostgreSQL's tables are in no file of ours.
 select file from pragma_database_list() where name = 'main';

@@ -1,0 +1,11 @@
+"""Every promise of a store as a test: what a database must keep, whatever its SQL and in whatever colour.
+
+Import it into a test module beside the fixtures of `holdfast.testing.fixtures` and a `store` fixture.
+"""
+
+from holdfast.testing.suite_claim import *  # noqa: F403
+from holdfast.testing.suite_enqueue import *  # noqa: F403
+from holdfast.testing.suite_keys import *  # noqa: F403
+from holdfast.testing.suite_reap import *  # noqa: F403
+from holdfast.testing.suite_settle import *  # noqa: F403
+from holdfast.testing.suite_upkeep import *  # noqa: F403

@@ -1,0 +1,192 @@
+"""Reaping: what becomes of leases whose holder fell silent."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import jobs
+from holdfast.fingerprint import fingerprint
+from holdfast.flow import Steps, flow, run_text
+from holdfast.model import Lease
+from holdfast.store import Store
+from holdfast.testing.clock import TICK, Clock
+from holdfast.testing.look import Do, Look
+from holdfast.testing.make import new_job
+
+
+def claimed(do: Do, count: int = 1, **fields: Any) -> list[Lease]:
+    do(jobs.enqueue_many([new_job(**fields) for _ in range(count)]))
+    return do(jobs.claim("mail", limit=count, worker="w1"))
+
+
+def no_delay(kind: str, attempt: int) -> float:
+    return 0
+
+
+def test_a_lease_that_has_not_run_out_is_left_alone(do: Do, clock: Clock, look: Look) -> None:
+    [lease] = claimed(do)
+    clock.pass_lease(lease)
+    clock.advance(-2 * TICK)
+    before = look.live()
+    assert do(jobs.reap()) == []
+    assert look.live() == before
+
+
+def test_waiting_jobs_are_never_reaped(do: Do, clock: Clock) -> None:
+    do(jobs.enqueue(new_job()))
+    clock.advance(timedelta(days=400))
+    assert do(jobs.reap()) == []
+
+
+def test_an_expired_lease_goes_back_to_its_queue_with_a_backoff(do: Do, clock: Clock, look: Look) -> None:
+    [lease] = claimed(do)
+    started = clock.now
+    clock.pass_lease(lease)
+    [reaped] = do(jobs.reap(backoff=lambda kind, attempt: 10 * attempt))
+    assert reaped == (lease.job_id, "mail", "noop", 1, "w1", "retry")
+    [row] = look.live()
+    assert (row.state, row.attempts, row.leased_by, row.lease_expires_at) == ("pending", 1, None, None)
+    assert row.available_at == clock.now + timedelta(seconds=10)
+    [error] = row.errors
+    assert (error["type"], error["attempt"], error["worker"]) == ("LeaseExpired", 1, "w1")
+    assert error["started_at"] == started.isoformat()
+    assert error["failed_at"] == (started + timedelta(milliseconds=lease.lease_ms)).isoformat()
+
+
+def test_backoff_knows_kind_and_attempt(do: Do, clock: Clock) -> None:
+    asked = []
+
+    def backoff(kind: str, attempt: int) -> float:
+        asked.append((kind, attempt))
+        return 0
+
+    claimed(do, kind="send", max_attempts=9)
+    for _ in range(3):
+        clock.advance(31)
+        do(jobs.reap(backoff=backoff))
+        do(jobs.claim("mail", limit=1))
+    assert asked == [("send", 1), ("send", 2), ("send", 3)]
+
+
+def test_the_fence_rises_when_a_lease_is_reaped(do: Do, clock: Clock, look: Look) -> None:
+    [lease] = claimed(do)
+    clock.pass_lease(lease)
+    do(jobs.reap(backoff=no_delay))
+    assert look.live()[0].fence > lease.fence
+    [again] = do(jobs.claim("mail", limit=1))
+    assert again.fence > lease.fence
+    assert again.attempt == 2
+
+
+def test_a_job_that_kills_every_worker_reaches_the_dead_letters(do: Do, clock: Clock, look: Look) -> None:
+    job = new_job(payload='{"n":1}', max_attempts=3)
+    do(jobs.enqueue(job))
+    outcomes = []
+    for _ in range(3):
+        [lease] = do(jobs.claim("mail", limit=1, worker="doomed"))
+        clock.pass_lease(lease)
+        outcomes += [reaped.outcome for reaped in do(jobs.reap(backoff=no_delay))]
+    assert outcomes == ["retry", "retry", "dead"]
+    assert look.live() == []
+    [row] = look.over()
+    assert (row.id, row.outcome, row.attempts, row.payload) == (job.id, "dead", 3, '{"n":1}')
+    assert [(error["type"], error["attempt"]) for error in row.errors] == [("LeaseExpired", n) for n in (1, 2, 3)]
+    assert row.fingerprint == fingerprint("LeaseExpired", row.errors[0]["message"])
+    assert row.finished_at == clock.now
+
+
+def test_the_reaper_leaves_the_callers_own_jobs_alone(do: Do, clock: Clock) -> None:
+    mine, other = claimed(do, 2)
+    clock.pass_lease(mine)
+    assert [reaped.id for reaped in do(jobs.reap(exclude=[mine.id]))] == [other.job_id]
+
+
+def test_the_reaper_takes_only_the_kinds_it_was_given(do: Do, clock: Clock) -> None:
+    do(jobs.enqueue_many([new_job(kind="send"), new_job(kind="bill")]))
+    leases = do(jobs.claim("mail", limit=2))
+    clock.pass_lease(leases[0])
+    assert do(jobs.reap(kinds=[])) == []
+    assert [reaped.kind for reaped in do(jobs.reap(kinds=["bill", "unknown"]))] == ["bill"]
+    assert [reaped.kind for reaped in do(jobs.reap())] == ["send"]
+
+
+def test_the_reaper_works_in_chunks_oldest_first(do: Do, clock: Clock) -> None:
+    do(jobs.enqueue_many([new_job(lease_ms=ms) for ms in (3_000, 1_000, 2_000)]))
+    leases = {lease.lease_ms: lease.job_id for lease in do(jobs.claim("mail", limit=3))}
+    clock.advance(10)
+    assert [reaped.id for reaped in do(jobs.reap(limit=2))] == [leases[1_000], leases[2_000]]
+    assert [reaped.id for reaped in do(jobs.reap(limit=2))] == [leases[3_000]]
+    assert do(jobs.reap(limit=2)) == []
+
+
+def test_a_running_job_that_was_cancelled_ends_as_cancelled_when_its_lease_runs_out(
+    do: Do, clock: Clock, look: Look, store: Store
+) -> None:
+    [lease] = claimed(do, max_attempts=5)
+    do(request_cancel(store))
+    assert do(jobs.renew([(lease, 1_000)])) == jobs.Renewed({lease.job_id}, {lease.job_id})
+    clock.pass_lease(lease)
+    assert [reaped.outcome for reaped in do(jobs.reap())] == ["cancelled"]
+    [row] = look.over()
+    assert (row.outcome, row.fingerprint, row.errors[0]["type"]) == ("cancelled", None, "LeaseExpired")
+
+
+@flow
+def request_cancel(store: Store) -> Steps[None]:
+    """Ask every running job to stop, as the admin's cancel does."""
+    value = "1" if store.dialect.name == "sqlite" else "true"
+    yield from run_text("request_cancel", store.dialect.place(f"update holdfast_jobs set cancel_requested = {value}"))
+
+
+def test_reaping_touches_nothing_but_expired_leases(do: Do, clock: Clock, look: Look) -> None:
+    [expired] = claimed(do, lease_ms=1_000)
+    [running] = claimed(do, lease_ms=60_000)
+    do(jobs.enqueue(new_job()))
+    before = {row.id: row for row in look.live()}
+    clock.advance(2)
+    do(jobs.reap())
+    after = {row.id: row for row in look.live()}
+    assert {job_id for job_id in after if after[job_id] != before[job_id]} == {expired.job_id}
+    do(jobs.complete(running))
+
+
+def test_no_job_is_lost_whatever_dies_on_the_way(do: Do, clock: Clock, look: Look) -> None:
+    new = [new_job(max_attempts=2) for _ in range(40)]
+    do(jobs.enqueue_many(new))
+    for turn in range(200):
+        leases = do(jobs.claim("mail", limit=7))
+        for n, lease in enumerate(leases):
+            if (n + turn) % 3 == 0:
+                do(jobs.complete(lease))
+        clock.advance(31)
+        do(jobs.reap(backoff=no_delay))
+        if not look.live():
+            break
+    assert sorted(row.id for row in look.over()) == sorted(job.id for job in new)
+    assert {row.outcome for row in look.over()} == {"done", "dead"}
+    assert all(row.attempts <= 2 for row in look.over())
+
+
+def test_strays_of_a_lost_reply_are_given_back(do: Do, clock: Clock, look: Look) -> None:
+    do(jobs.enqueue_many([new_job() for _ in range(4)]))
+    known = do(jobs.claim("mail", limit=1, worker="w1"))
+    strays = do(jobs.claim("mail", limit=2, worker="w1"))
+    others = do(jobs.claim("mail", limit=1, worker="w2"))
+    assert do(jobs.release_strays("w1", [lease.id for lease in known])) == 2
+    states = {row.id: (row.state, row.attempts) for row in look.live()}
+    assert {states[lease.job_id] for lease in known + others} == {("leased", 1)}
+    assert {states[lease.job_id] for lease in strays} == {("pending", 0)}
+    for stray in strays:
+        with pytest.raises(jobs.LeaseLost):
+            do(jobs.complete(stray))
+
+
+def test_a_worker_without_strays_gives_nothing_back(do: Do, clock: Clock, look: Look) -> None:
+    leases = claimed(do, 2)
+    before = look.live()
+    assert do(jobs.release_strays("w1", [lease.id for lease in leases])) == 0
+    assert do(jobs.release_strays("unknown", [])) == 0
+    assert look.live() == before

@@ -1,0 +1,136 @@
+"""Two flows stepped by hand, statement by statement, each on a connection of its own: a race without luck.
+
+A statement that has to wait for the other transaction runs on a thread; `blocked` returns once PostgreSQL itself says
+that it waits.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import psycopg
+
+from holdfast.flow import Flow, Statement
+from holdfast.links import Link
+from holdfast.store import Store
+
+T = TypeVar("T")
+
+PATIENCE = 20.0
+
+
+class Stepped(Generic[T]):
+    """A flow in an open transaction that goes on when it is told to."""
+
+    def __init__(self, work: Flow[T], link: Link) -> None:
+        self.link = link
+        self._steps = work.start()
+        self._value: T | None = None
+        self.next: Statement | None = None
+        self.open = False
+        self._advance(lambda: next(self._steps))
+
+    def begin(self) -> None:
+        """Open the transaction, which the first step does by itself."""
+        if not self.open:
+            self.link.tell(self.link.dialect.begin)
+            self.open = True
+
+    def step(self) -> str:
+        """Run the next statement and return its name."""
+        assert self.next is not None, "the flow has no statement left"
+        self.begin()
+        ran, rows = self.next.name, self.link.session.run(self.next)
+        self._advance(lambda: self._steps.send(rows))
+        return ran
+
+    def step_through(self, name: str) -> None:
+        """Run statements up to and including the next one of this name."""
+        while self.step() != name:
+            pass
+
+    def rest(self) -> T:
+        """Run what is left and return the flow's value; the transaction stays open."""
+        while self.next is not None:
+            self.step()
+        return self._value  # type: ignore[return-value]
+
+    def commit(self) -> T:
+        """Run what is left, commit, and return the flow's value."""
+        value = self.rest()
+        self._end("commit")
+        return value
+
+    def rollback(self) -> None:
+        self._end("rollback")
+
+    def _end(self, how: str) -> None:
+        if self.open:
+            self.open = False
+            self.link.tell(how)
+
+    def _advance(self, go: Any) -> None:
+        try:
+            self.next = go()
+        except StopIteration as stop:
+            self.next, self._value = None, stop.value
+
+
+@contextmanager
+def stepped(store: Store, work: Flow[T]) -> Iterator[Stepped[T]]:
+    """Start a flow on a connection of its own; what was not committed is rolled back at the end."""
+    with store.link() as link:
+        one = Stepped(work, link)
+        try:
+            yield one
+        finally:
+            one.rollback()
+
+
+def on_thread(call: Any) -> "Future[Any]":
+    """Run a call on a thread of its own."""
+    answer: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer
+
+
+def blocked(one: Stepped[Any], call: Any) -> "Future[Any]":
+    """Start a call of `one` on a thread and return when the server says that its connection waits for a lock."""
+    answer = on_thread(call)
+    wait_until_blocked(one.link.raw.info.dsn, one.link.raw.info.backend_pid, answer)
+    return answer
+
+
+def wait_until_blocked(dsn: str, pid: int, answer: "Future[Any]") -> None:
+    deadline = time.monotonic() + PATIENCE
+    with psycopg.connect(dsn, autocommit=True) as observer:
+        while not observer.execute("select cardinality(pg_blocking_pids(%s)) > 0", (pid,)).fetchone()[0]:  # type: ignore[index]
+            assert not answer.done(), f"it did not wait: {answer.exception() or answer.result()!r}"
+            assert time.monotonic() < deadline, "it neither waits nor ends"
+
+
+class Counted(Generic[T]):
+    """A flow that counts its starts; `again` waits for the next one."""
+
+    def __init__(self, work: Flow[T]) -> None:
+        self.starts = 0
+        self._started = threading.Semaphore(0)
+        self.flow: Flow[T] = Flow(work.name, lambda: self._start(work))
+
+    def _start(self, work: Flow[T]) -> Any:
+        self.starts += 1
+        self._started.release()
+        return work.start()
+
+    def wait_for_start(self) -> None:
+        assert self._started.acquire(timeout=PATIENCE), "the flow was not started"
