@@ -1,0 +1,86 @@
+"""The command line: `holdfast --help`.
+
+One module per group of commands, imported when the command is asked for. A command reads its options, calls a flow or
+the application, and prints; whatever it raises becomes one line on stderr and a documented exit code (`shared.Exit`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from holdfast.cli.shared import Settings, connection_options, failure_of
+
+COMMANDS = (
+    "demo",
+    "init",
+    "migrate",
+    "worker",
+    "enqueue",
+    "jobs",
+    "dead",
+    "workers",
+    "prune",
+    "doctor",
+)
+
+EPILOG = """\b
+Start here:
+  holdfast demo                      watch it work, on SQLite, in a minute
+  holdfast init shop && cd shop      write a small application to begin with
+  holdfast migrate apply --app shop:hf
+  holdfast worker shop:hf
+
+The database is named by --url, by --app module:attribute, or by HOLDFAST_URL. Exit codes: 0 ok, 1 unexpected error,
+2 wrong usage, 3 tables missing or of another version, 4 database not reached, 5 not found, 6 action does not apply,
+7 doctor found problems."""
+
+
+class Root(click.Group):
+    """The top of the command line: finds commands by name and turns errors into lines and exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"holdfast.cli.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        # Made here, so that every command below shares one.
+        ctx.ensure_object(Settings)
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except (BrokenPipeError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise failure_of(error) from error
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from holdfast import __version__
+
+        click.echo(f"holdfast {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=Root, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
+@connection_options
+def main() -> None:
+    """Durable work in the database you already run."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets an escape, not a traceback.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

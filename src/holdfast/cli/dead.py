@@ -1,0 +1,247 @@
+"""`holdfast dead`: the dead letters: what failed for good, in groups, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from holdfast import admin
+from holdfast.admin import Filter
+from holdfast.cli.jobs import filter_options, show_job
+from holdfast.cli.parse import JOB_ID
+from holdfast.cli.render import Column, age, one_line, plural, print_json, print_table
+from holdfast.cli.shared import (
+    Exit,
+    Failure,
+    actor_name,
+    actor_option,
+    confirm,
+    connection_options,
+    json_option,
+    open_store,
+)
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+# Letters per transaction: large enough to be quick, small enough to hold no lock for long.
+CHUNK = 1000
+
+
+@click.group()
+def dead() -> None:
+    """Look at dead letters, replay them, discard them.
+
+    \b
+    Example:
+      holdfast dead groups --app shop:hf
+      holdfast dead replay --group 3f9c2a7d51e08b64 --app shop:hf
+    """
+
+
+def letters(since: datetime | None, until: datetime | None, **said: Any) -> Filter:
+    return Filter(states=("dead",), finished_after=since, finished_before=until, **said)
+
+
+@dead.command("list")
+@filter_options
+@click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
+@click.option("--after", type=JOB_ID, help="Go on after this id, the last of the page before.")
+@connection_options
+@json_option
+def list_command(limit: int, after: str | None, as_json: bool, **said: Any) -> None:
+    """List dead letters, the newest first. --since and --until go by when they died.
+
+    \b
+    Example:
+      holdfast dead list --kind send_receipt --since 1d --app shop:hf
+    """
+    with open_store() as store:
+        found = store.run(admin.list_jobs(letters(**said), limit, after))
+    if as_json:
+        print_json(job.to_dict() for job in found)
+        return
+    now = datetime.now(UTC)
+    rows = [(j.id, j.kind, j.queue, age(now - (j.finished_at or now)), _error(j.last_error)) for j in found]
+    columns = [Column("id", whole=True), Column("kind"), Column("queue"), Column("died", whole=True), Column("error")]
+    print_table(columns, rows, empty="no dead letters found")
+    if len(found) == limit:
+        click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
+
+
+def _error(error: dict[str, Any] | None) -> str:
+    return "" if error is None else one_line(f"{error.get('type')}: {error.get('message')}")
+
+
+@dead.command()
+@filter_options
+@click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
+@connection_options
+@json_option
+def groups(limit: int, as_json: bool, **said: Any) -> None:
+    """Group dead letters by kind and like errors, the largest group first.
+
+    \b
+    Example:
+      holdfast dead groups --since 1d --app shop:hf
+    """
+    with open_store() as store:
+        found = store.run(admin.dead_groups(letters(**said), limit))
+    if as_json:
+        print_json(group.to_dict() for group in found)
+        return
+    now = datetime.now(UTC)
+    rows = [
+        (g.group, g.count, g.kind, f"{age(now - g.last_at)} ago", one_line(f"{g.error_type}: {g.error_message}"))
+        for g in found
+    ]
+    columns = [Column("group", whole=True), Column("count", whole=True, right=True)]
+    columns += [Column("kind"), Column("last"), Column("error")]
+    print_table(columns, rows, empty="no dead letters found")
+
+
+@dead.command()
+@click.argument("job_id", metavar="ID")
+@connection_options
+@json_option
+def show(job_id: str, as_json: bool) -> None:
+    """Show one dead letter: its payload and the error of every attempt.
+
+    \b
+    Example:
+      holdfast dead show 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
+    """
+    show_job(job_id, as_json)
+
+
+def bulk_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what replay and discard share."""
+    for option in reversed(
+        (
+            filter_options,
+            click.option("--all", "everything", is_flag=True, help="Mean every dead letter."),
+            click.option("--limit", type=click.IntRange(1), help="At most so many, the oldest first."),
+            click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing."),
+            click.option("--yes", is_flag=True, help="Do not ask."),
+            actor_option,
+            connection_options,
+            json_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@dead.command()
+@bulk_options
+def replay(
+    everything: bool, limit: int | None, dry_run: bool, yes: bool, actor: str | None, as_json: bool, **said: Any
+) -> None:
+    """Send dead letters back to their queue: no attempts counted, due now, errors kept.
+
+    Each replay is counted on the job and leaves an audit line. More than one needs --yes or a yes on the terminal. A
+    job whose unique key a live job holds stays where it is.
+
+    \b
+    Example:
+      holdfast dead replay --kind send_receipt --since 2h --dry-run --app shop:hf
+      holdfast dead replay --group 3f9c2a7d51e08b64 --yes --app shop:hf
+    """
+    wanted = _meant(everything, said)
+    with open_store() as store:
+        meant = _matched(store, wanted, limit)
+        if not dry_run and meant > 1:
+            confirm(f"Replay {plural(meant, 'dead letter')}?", yes)
+        done = _replay(store, wanted, meant, actor_name(actor), dry_run)
+    if as_json:
+        print_json([{"dry_run": dry_run, "replayed": done.ids, "conflicts": done.conflicts}])
+    else:
+        click.echo(f"{'would replay' if dry_run else 'replayed'} {plural(len(done.ids), 'dead letter')}")
+        for job_id, holder in done.conflicts.items():
+            who = f"job {holder} holds" if holder else "another job held"
+            click.echo(f"{job_id} stays: {who} its unique key", err=True)
+    if done.conflicts and not done.ids:
+        raise click.exceptions.Exit(Exit.CONFLICT)
+
+
+@dead.command()
+@bulk_options
+def discard(
+    everything: bool, limit: int | None, dry_run: bool, yes: bool, actor: str | None, as_json: bool, **said: Any
+) -> None:
+    """Delete dead letters for good. The audit keeps kind, queue and last error of each.
+
+    It asks first; without a terminal it needs --yes.
+
+    \b
+    Example:
+      holdfast dead discard --error 'no such customer' --until 30d --dry-run --app shop:hf
+      holdfast dead discard --id 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --yes --app shop:hf
+    """
+    wanted = _meant(everything, said)
+    with open_store() as store:
+        meant = _matched(store, wanted, limit)
+        if not dry_run:
+            confirm(f"Delete {plural(meant, 'dead letter')} for good?", yes)
+        gone = _discard(store, wanted, meant, actor_name(actor), dry_run)
+    if as_json:
+        print_json([{"dry_run": dry_run, "discarded": gone}])
+    else:
+        click.echo(f"{'would discard' if dry_run else 'discarded'} {plural(len(gone), 'dead letter')}")
+
+
+def _meant(everything: bool, said: dict[str, Any]) -> Filter:
+    """Read the filters; to say nothing is not to say everything."""
+    if not everything and not any(said.values()):
+        hint = "give a filter (--group, --kind, --queue, --error, --since, --id, …), or --all"
+        raise Failure("which dead letters?", Exit.USAGE, hint)
+    if everything and any(said.values()):
+        raise Failure("--all and a filter contradict each other", Exit.USAGE, "leave one of them out")
+    return letters(**said)
+
+
+def _matched(store: Store, wanted: Filter, limit: int | None) -> int:
+    count = store.run(admin.count_jobs(wanted))
+    if not count:
+        _no_match(store, wanted)
+    return count if limit is None else min(count, limit)
+
+
+def _no_match(store: Store, wanted: Filter) -> NoReturn:
+    if len(wanted.ids) == 1 and wanted == Filter(states=("dead",), ids=wanted.ids):
+        state = store.run(admin.show(wanted.ids[0])).state
+        raise Failure(f"job {wanted.ids[0]} is {state}, no dead letter", Exit.CONFLICT)
+    raise Failure("no dead letter matches", Exit.NOT_FOUND, "`holdfast dead list` shows what there is")
+
+
+def _replay(store: Store, wanted: Filter, count: int, actor: str, dry_run: bool) -> admin.Replayed:
+    """Replay in chunks, never more than were counted: what dies again meanwhile is not replayed again."""
+    if dry_run:
+        return store.run(admin.replay(wanted, min(count, admin.LONGEST_LIST), actor, True))
+    ids: list[str] = []
+    conflicts: dict[str, str | None] = {}
+    while len(ids) + len(conflicts) < count:
+        # Letters in conflict stay the oldest, so each round must reach past them.
+        chunk = min(CHUNK, count - len(ids) - len(conflicts)) + len(conflicts)
+        answer = store.run(admin.replay(wanted, min(chunk, admin.LONGEST_LIST), actor, False))
+        fresh = answer.conflicts.keys() - conflicts.keys()
+        conflicts |= answer.conflicts
+        ids += answer.ids
+        if not answer.ids and not fresh:
+            break
+    return admin.Replayed(ids, {job_id: holder for job_id, holder in conflicts.items() if job_id not in set(ids)})
+
+
+def _discard(store: Store, wanted: Filter, count: int, actor: str, dry_run: bool) -> list[str]:
+    if dry_run:
+        return store.run(admin.discard(wanted, min(count, admin.LONGEST_LIST), actor, True))
+    gone: list[str] = []
+    while len(gone) < count:
+        chunk = store.run(admin.discard(wanted, min(CHUNK, count - len(gone)), actor, False))
+        if not chunk:
+            break
+        gone += chunk
+    return gone

@@ -1,0 +1,64 @@
+"""`holdfast doctor`: the runbook as one command."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from datetime import timedelta
+
+import click
+
+from holdfast.cli.checks import CHECKS, Finding, Patient, examine
+from holdfast.cli.parse import DURATION
+from holdfast.cli.render import clean, plural, print_json
+from holdfast.cli.shared import Exit, connection_options, hidden, json_option, open_store
+
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+@click.command()
+@click.option("--lag", type=DURATION, default="60", show_default=True, help="How long a job may be due.")
+@click.option("--long", type=DURATION, default="60", show_default=True, help="How long a transaction may be open.")
+@click.option("--skip", type=click.Choice(tuple(CHECKS)), multiple=True, help="Leave out a check; may be repeated.")
+@connection_options
+@json_option
+def doctor(lag: timedelta, long: timedelta, skip: tuple[str, ...], as_json: bool) -> None:
+    """Look for trouble, and say what to do about it. Exit code 7 when something needs action.
+
+    It looks at the schema version, the age of due jobs, leases that nobody takes back, dead letters, live and silent
+    workers, transactions that hold the horizon, dead rows, missing indexes, wake-ups and clocks. It changes nothing.
+
+    \b
+    Example:
+      holdfast doctor --app shop:hf
+      holdfast doctor --url postgresql://app@db/shop --lag 5m --skip dead-letters --json
+    """
+    with open_store(tables=False) as store:
+        found = list(examine(Patient(store, lag, long), skip))
+    if as_json:
+        print_json(found)
+    else:
+        for finding in found:
+            _print(finding)
+    trouble = [finding for finding in found if finding.severity != "ok"]
+    if not as_json:
+        click.echo(f"\n{plural(len(trouble), 'finding')} to act on" if trouble else "\nall is well")
+    if trouble:
+        raise click.exceptions.Exit(Exit.PROBLEMS)
+
+
+def _print(finding: Finding) -> None:
+    severity = click.style(f"{finding.severity:7}", fg=_COLOURS[finding.severity], bold=finding.severity == "problem")
+    seen, *more = [*_wrapped(hidden(clean(finding.seen))), *(_wrapped(clean(finding.do)) if finding.do else [])]
+    click.echo(f"{severity}  {finding.check:12}  {seen}")
+    for line in more:
+        click.echo(f"{'':23}{line}")
+
+
+def _wrapped(text: str) -> list[str]:
+    """Break lines on a terminal only: grep wants the whole."""
+    if not sys.stdout.isatty():
+        return [text]
+    width = max(shutil.get_terminal_size().columns - 23, 30)
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)

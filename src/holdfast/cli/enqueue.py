@@ -1,0 +1,80 @@
+"""`holdfast enqueue`: one job by hand, checked like a call of its handler."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.parse import DURATION, payload_of, texts_of
+from holdfast.cli.render import print_json
+from holdfast.cli.shared import connection_options, json_option, load_app, require_tables
+from holdfast.errors import InvalidPayload
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.handlers import Bound
+
+
+@click.command()
+@click.argument("app_name", metavar="APP")
+@click.argument("kind")
+@click.argument("payload", metavar="[JSON | - | NAME=VALUE...]", nargs=-1)
+@click.option("--queue", help="Another queue than the handler's.")
+@click.option("--priority", type=int, help="-100 to 100; higher runs first.")
+@click.option("--delay", type=DURATION, help="Run no earlier than this from now: 30, 5m, 1h30m.")
+@click.option("--key", help="The ordering key, such as order:9182.")
+@click.option("--idempotency-key", help="Add the job once per key for a day, however often this is run.")
+@click.option("--unique", help="Add the job only when no live one of this kind has this unique key.")
+@click.option("--max-attempts", type=int, help="Attempts before it becomes a dead letter.")
+@click.option("--no-check", is_flag=True, help="Allow a kind that only another program handles.")
+@connection_options
+@json_option
+def enqueue(
+    app_name: str,
+    kind: str,
+    payload: tuple[str, ...],
+    delay: timedelta | None,
+    no_check: bool,
+    as_json: bool,
+    **said: str | int | None,
+) -> None:
+    """Add one job and print its id.
+
+    The arguments are checked against the handler: as one JSON object, `-` for JSON on stdin, or NAME=VALUE pairs, whose
+    values are read as JSON where they are JSON (5, true, null, [1]) and as text otherwise.
+
+    \b
+    Example:
+      holdfast enqueue shop:hf send_receipt order_id=9182
+      holdfast enqueue shop:hf send_receipt '{"order_id": 9182}' --delay 5m --key order:9182
+      echo '{"order_id": 9182}' | holdfast enqueue shop:hf send_receipt -
+    """
+    arguments = payload_of(payload)
+    with load_app(app_name) as holdfast:
+        bound = _bind(holdfast, kind, arguments, texts_of(payload), check=not no_check, run_after=delay, **said)
+        require_tables(holdfast.store)
+        [added] = holdfast.enqueue_many([bound])
+    if as_json:
+        print_json([added])
+        return
+    click.echo(added.id)
+    if not added.created:
+        click.echo("nothing added: this job was there already", err=True)
+
+
+def _bind(holdfast: Holdfast, kind: str, arguments: dict[str, Any], texts: dict[str, str], **said: Any) -> Bound:
+    """Check the arguments; a pair that was read as JSON (zip=10115) is text after all where the handler wants text."""
+    try:
+        return holdfast.bind(kind, arguments, **said)
+    except InvalidPayload as error:
+        name = error.argument
+        if name not in texts or isinstance(arguments[name], str):
+            raise
+        rest = {other: text for other, text in texts.items() if other != name}
+        try:
+            return _bind(holdfast, kind, arguments | {name: texts[name]}, rest, **said)
+        except InvalidPayload as other:
+            # Where text does not fit either, the first refusal speaks of what was meant.
+            raise (error if other.argument == name else other) from None

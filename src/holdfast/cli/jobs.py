@@ -1,0 +1,290 @@
+"""`holdfast jobs`: look at jobs, live and finished, and act on single ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast import admin
+from holdfast.admin import Filter, JobView
+from holdfast.cli.parse import DURATION, JOB_ID, MOMENT
+from holdfast.cli.render import Column, age, clean, moment, one_line, plain, print_fields, print_json, print_table
+from holdfast.cli.shared import actor_name, actor_option, connection_options, failure_of, json_option, open_store
+from holdfast.errors import Conflict, JobNotFound
+from holdfast.model import OUTCOMES
+
+if TYPE_CHECKING:
+    from holdfast.flow import Flow
+    from holdfast.store import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LIVE = ("leased", "pending")
+# How far back each look of `tail` reaches: a transaction may commit a moment after a later one.
+OVERLAP = timedelta(seconds=5)
+WINDOW = 500
+REMEMBERED = 20_000
+
+
+@click.group()
+def jobs() -> None:
+    """Look at jobs, retry them, cancel them.
+
+    \b
+    Example:
+      holdfast jobs list --app shop:hf --state pending
+      holdfast jobs show 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
+    """
+
+
+def filter_options(command: F) -> F:
+    """Add the filters that jobs and dead letters share."""
+    for option in reversed(
+        (
+            click.option("--queue", help="Only this queue."),
+            click.option("--kind", help="Only this kind."),
+            click.option("--key", help="Only this ordering key."),
+            click.option("--group", help="Only dead letters of this group; `holdfast dead groups` lists them."),
+            click.option("--error", help="Only where the last error (type: message) holds this text."),
+            click.option("--since", type=MOMENT, help="From this time on: 2h for two hours ago, or 2026-05-01T12:30."),
+            click.option("--until", type=MOMENT, help="Before this time."),
+            click.option("--id", "ids", type=JOB_ID, multiple=True, help="Only this id; may be repeated."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@jobs.command("list")
+@click.option("--state", "states", type=click.Choice(admin.STATES), multiple=True, help="Only this; may be repeated.")
+@filter_options
+@click.option("--worker", help="Only jobs that this worker holds or held last.")
+@click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
+@click.option("--after", type=JOB_ID, help="Go on after this id, the last of the page before.")
+@click.option("--oldest", is_flag=True, help="The oldest first.")
+@connection_options
+@json_option
+def list_command(
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    after: str | None,
+    oldest: bool,
+    as_json: bool,
+    **said: Any,
+) -> None:
+    """List jobs, live and finished, the newest first. --since and --until go by when they were enqueued.
+
+    \b
+    Example:
+      holdfast jobs list --state leased --queue mail --app shop:hf
+      holdfast jobs list --since 1h --json --url sqlite:///shop.db | jq -r .id
+    """
+    wanted = Filter(created_after=since, created_before=until, **said)
+    with open_store() as store:
+        found = store.run(admin.list_jobs(wanted, limit, after, not oldest))
+    print_jobs(found, as_json)
+    if len(found) == limit:
+        click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
+
+
+def print_jobs(found: list[JobView], as_json: bool) -> None:
+    if as_json:
+        print_json(job.to_dict() for job in found)
+        return
+    now = datetime.now(UTC)
+    columns = [Column("id", whole=True), Column("state", whole=True), Column("kind"), Column("queue")]
+    columns += [Column("try", right=True), Column("age", whole=True, right=True)]
+    print_table(
+        columns,
+        [(j.id, j.state, j.kind, j.queue, f"{j.attempts}/{j.max_attempts}", age(now - j.created_at)) for j in found],
+        empty="no jobs found",
+    )
+
+
+@jobs.command()
+@click.argument("job_id", metavar="ID")
+@connection_options
+@json_option
+def show(job_id: str, as_json: bool) -> None:
+    """Show one job: its payload, its attempts with their errors, and what was done to it by hand.
+
+    \b
+    Example:
+      holdfast jobs show 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
+    """
+    show_job(job_id, as_json)
+
+
+def show_job(job_id: str, as_json: bool) -> None:
+    with open_store() as store:
+        job = store.run(admin.show(job_id))
+        lines = store.run(admin.audit(job.id))
+    if as_json:
+        print_json([job.to_dict() | {"audit": [line.to_dict() for line in lines]}])
+        return
+    print_fields(_fields(job))
+    for error in job.errors:
+        _print_error(error)
+    for line in lines:
+        click.echo(f"{moment(line.at)}  {line.action} by {clean(line.actor or 'somebody')}")
+
+
+def _fields(job: JobView) -> list[tuple[str, object]]:
+    return [
+        ("id", job.id),
+        ("state", f"{job.state}, asked to stop" if job.cancel_requested else job.state),
+        ("kind", job.kind),
+        ("queue", job.queue),
+        ("payload", job.payload),
+        ("attempts", f"{job.attempts} of {job.max_attempts}"),
+        ("replays", job.replays or None),
+        ("priority", job.priority or None),
+        ("key", job.key),
+        ("unique", job.unique),
+        ("headers", job.headers or None),
+        ("enqueued", moment(job.created_at)),
+        ("due", moment(job.available_at) if job.state == "pending" else None),
+        ("worker", job.leased_by),
+        ("started", moment(job.leased_at)),
+        ("lease ends", moment(job.lease_expires_at)),
+        ("finished", moment(job.finished_at)),
+        ("progress", job.progress),
+        ("result", job.result),
+        ("group", job.group),
+    ]
+
+
+def _print_error(error: dict[str, Any]) -> None:
+    at, worker = clean(error.get("failed_at")), clean(error.get("worker"))
+    click.echo(f"\nattempt {clean(error.get('attempt'))} failed at {at} on {worker}")
+    click.echo(f"  {clean(error.get('type'))}: {one_line(error.get('message'), 2000)}")
+    for line in str(error.get("traceback") or "").splitlines():
+        # Spaces at the start matter in a traceback; what a terminal would obey does not.
+        click.echo(f"    {line[: len(line) - len(line.lstrip())]}{clean(line)}")
+
+
+@jobs.command()
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@actor_option
+@connection_options
+def retry(job_ids: tuple[str, ...], actor: str | None) -> None:
+    """Run jobs again as soon as possible: waiting ones now, dead and cancelled ones anew.
+
+    \b
+    Example:
+      holdfast jobs retry 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
+    """
+    said = {"due": "is due now", "replayed": "is back in its queue"}
+    act(job_ids, lambda job_id: admin.retry(job_id, actor_name(actor)), said)
+
+
+@jobs.command()
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@actor_option
+@connection_options
+def cancel(job_ids: tuple[str, ...], actor: str | None) -> None:
+    """End waiting jobs as cancelled, and ask the workers of running ones to stop.
+
+    \b
+    Example:
+      holdfast jobs cancel 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
+    """
+    said = {"cancelled": "is cancelled", "requested": "runs: its worker is asked to stop it"}
+    act(job_ids, lambda job_id: admin.cancel(job_id, actor_name(actor)), said)
+
+
+def act(job_ids: tuple[str, ...], make: Callable[[str], Flow[Any]], said: dict[str, str]) -> None:
+    """Do the same to each job; the ones it does not apply to are told, and the first of them gives the exit code."""
+    refused: list[Exception] = []
+    with open_store() as store:
+        for job_id in job_ids:
+            try:
+                click.echo(f"{job_id} {said[store.run(make(job_id))]}")
+            except (JobNotFound, Conflict) as error:
+                refused.append(error)
+    for other in refused[1:]:
+        failure_of(other).show()
+    if refused:
+        raise refused[0]
+
+
+@jobs.command()
+@filter_options
+@click.option("--interval", type=DURATION, default="1", show_default=True, help="Time between two looks.")
+@click.option("-n", "--lines", type=click.IntRange(1), default=10, show_default=True, help="Begin with the last ones.")
+@click.option("--for", "duration", type=DURATION, help="Stop after this time.")
+@connection_options
+@json_option
+def tail(interval: timedelta, lines: int | None, duration: timedelta | None, as_json: bool, **said: Any) -> None:
+    """Follow jobs as they are enqueued, claimed and finished, until Ctrl-C.
+
+    It looks every --interval, so a state that lasts less than that may be missed; the end of a job is not.
+
+    \b
+    Example:
+      holdfast jobs tail --queue mail --app shop:hf
+    """
+    said["created_after"], said["created_before"] = said.pop("since"), said.pop("until")
+    deadline = None if duration is None else time.monotonic() + duration.total_seconds()
+    with open_store() as store:
+        follower = Follower(said)
+        try:
+            while True:
+                changed = follower.look(store)
+                for job in changed[-lines:] if lines is not None else changed:
+                    _print_change(job, as_json)
+                lines = None
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                pause = max(interval.total_seconds(), 0.02)
+                time.sleep(pause if left is None else min(pause, left))
+        except KeyboardInterrupt:
+            return
+
+
+class Follower:
+    """Remembers in which state each job was seen last."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        self._said = said
+        self._seen: dict[str, tuple[str, int]] = {}
+        self._finished_after: datetime | None = None
+
+    def look(self, store: Store) -> list[JobView]:
+        """Read what changed since the last look, oldest first."""
+        since = None if self._finished_after is None else self._finished_after - OVERLAP
+        wanted = [Filter(states=(state,), **self._said) for state in LIVE]
+        wanted.insert(0, Filter(states=OUTCOMES, finished_after=since, **self._said))
+        found = [job for each in wanted for job in store.run(admin.list_jobs(each, WINDOW))]
+        ends = [job.finished_at for job in found if job.finished_at is not None]
+        self._finished_after = max([*ends, *([self._finished_after] if self._finished_after else [])], default=None)
+        changed = []
+        for job in sorted(found, key=lambda job: (_changed_at(job), job.id)):
+            now = (job.state, job.attempts)
+            if self._seen.pop(job.id, None) != now:
+                changed.append(job)
+            self._seen[job.id] = now
+        while len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return changed
+
+
+def _changed_at(job: JobView) -> datetime:
+    return job.finished_at or job.leased_at or job.created_at
+
+
+def _print_change(job: JobView, as_json: bool) -> None:
+    if as_json:
+        print_json([plain(job.to_dict())])
+        return
+    what = job.last_error if job.state in ("dead", "pending") else None
+    error = f"  {clean(what.get('type'))}: {one_line(what.get('message'), 60)}" if what else ""
+    at = _changed_at(job).astimezone().strftime("%H:%M:%S")
+    tries = f"{job.attempts}/{job.max_attempts}"
+    click.echo(f"{at}  {job.state:9}  {job.id}  {clean(job.queue)}/{clean(job.kind)}  {tries}{error}")

@@ -1,0 +1,164 @@
+"""How results look: tables that fit a terminal, plain columns for a pipe, JSON for a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_STYLES = {
+    "dead": "red",
+    "problem": "bold red",
+    "silent": "red",
+    "cancelled": "magenta",
+    "warning": "yellow",
+    "draining": "yellow",
+    "leased": "cyan",
+    "done": "green",
+    "alive": "green",
+    "ok": "green",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table; one with `whole` is never cut short."""
+
+    title: str
+    whole: bool = False
+    right: bool = False
+
+
+def age(span: timedelta | float) -> str:
+    """Write a span in its two largest units: 45 s, 3 m 12 s, 2 h 5 m, 4 d 3 h."""
+    total = int(span.total_seconds() if isinstance(span, timedelta) else span)
+    if total < 0:
+        return f"in {age(-total)}"
+    if total < 60:
+        return f"{total} s"
+    minutes, seconds = divmod(total, 60)
+    if minutes < 60:
+        return f"{minutes} m {seconds} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} m"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+def moment(at: datetime | None) -> str:
+    """Write a time in the local zone."""
+    return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clean(value: object) -> str:
+    """Make any value one line of text without control characters: rows may hold what a terminal would obey."""
+    text = "" if value is None else str(value)
+    text = " ".join(text.split())
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def one_line(value: Any, limit: int = 120) -> str:
+    """Shorten a text to one line."""
+    text = clean(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def plural(count: int, singular: str, several: str | None = None) -> str:
+    """1 job, 2 jobs."""
+    return f"{count:,} {singular if count == 1 else several or singular + 's'}"
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], empty: str = "nothing found") -> None:
+    """Print rows: a table on a terminal, aligned columns of full length elsewhere."""
+    cells = [[clean(cell) for cell in row] for row in rows]
+    if not cells:
+        click.echo(empty, err=True)
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        write_table(Console(highlight=False), columns, cells)
+    else:
+        for line in plain_lines(columns, cells):
+            click.echo(line)
+
+
+def plain_lines(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Align cells with two spaces between them, so that grep, cut and awk can read them."""
+    rows = [[column.title.upper() for column in columns], *cells]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
+    return ["  ".join(_placed(row, widths, columns)).rstrip() for row in rows]
+
+
+def _placed(row: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> list[str]:
+    sides = ((cell, width, column.right) for cell, width, column in zip(row, widths, columns, strict=True))
+    return [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in sides]
+
+
+def write_table(console: Console, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+    """Draw a table that fits the console; what is too long ends in an ellipsis, but for whole columns."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    for column, width in zip(columns, fitted(columns, cells, console.width), strict=True):
+        side: Literal["left", "right"] = "right" if column.right else "left"
+        table.add_column(
+            column.title, no_wrap=True, overflow="ellipsis", justify=side, min_width=width, max_width=width
+        )
+    for row in cells:
+        table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+    console.print(table, soft_wrap=False, crop=False)
+
+
+def fitted(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Give each column its width: whole ones what they need, the others fair shares of the rest."""
+    natural = [
+        max(len(text) for text in (column.title, *(row[i] for row in cells))) for i, column in enumerate(columns)
+    ]
+    loose = sorted((i for i, column in enumerate(columns) if not column.whole), key=lambda i: natural[i])
+    left = room - 2 * (len(columns) - 1) - sum(width for i, width in enumerate(natural) if i not in loose)
+    widths = list(natural)
+    for taken, i in enumerate(loose):
+        # The narrowest first: what it does not need is shared by those after it.
+        widths[i] = max(min(natural[i], left // (len(loose) - taken)), 4)
+        left -= widths[i]
+    return widths
+
+
+def print_fields(pairs: Iterable[tuple[str, object]]) -> None:
+    """Print names and values, one a line; unset ones are left out."""
+    shown = [(name, clean(value)) for name, value in pairs if value not in (None, "")]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        click.echo(f"{click.style(name.ljust(width), dim=True)}  {value}")
+
+
+def print_json(items: Iterable[Any]) -> None:
+    """Print one JSON object per line."""
+    for item in items:
+        click.echo(json.dumps(plain(item)))
+
+
+def plain(value: Any) -> Any:
+    """Turn a value into what JSON holds: times as ISO 8601, spans as seconds."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,332 @@
+"""What every command shares: exit codes, how errors are told, the database options, and how APP is found."""
+
+from __future__ import annotations
+
+import getpass
+import importlib
+import os
+import pkgutil
+import re
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from holdfast import errors
+from holdfast.errors import MASK, HoldfastError, redact
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.store import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Exit(IntEnum):
+    """What a command's exit code says; the table is in docs/reference/cli.md."""
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    SCHEMA = 3
+    UNAVAILABLE = 4
+    NOT_FOUND = 5
+    CONFLICT = 6
+    PROBLEMS = 7
+
+
+# The first class that fits decides, so the narrower ones stand first.
+_EXITS: tuple[tuple[type[Exception], Exit], ...] = (
+    (errors.SchemaMissing, Exit.SCHEMA),
+    (errors.SchemaMismatch, Exit.SCHEMA),
+    (errors.DatabaseUnavailable, Exit.UNAVAILABLE),
+    (errors.DatabaseBusy, Exit.UNAVAILABLE),
+    (errors.JobNotFound, Exit.NOT_FOUND),
+    (errors.Conflict, Exit.CONFLICT),
+    (errors.LeaseLost, Exit.CONFLICT),
+    (errors.UniqueViolation, Exit.CONFLICT),
+    (errors.ConfigError, Exit.USAGE),
+    (errors.UnknownKind, Exit.USAGE),
+    (errors.PayloadError, Exit.USAGE),
+)
+# Log lines are written on threads that know no context, so what must not be shown is kept here.
+_urls_in_use: set[str] = set()
+_DRIVERS = {"psycopg": "postgres", "asyncpg": "postgres", "pymysql": "mysql", "aiomysql": "mysql", "asyncmy": "mysql"}
+
+
+class Failure(click.ClickException):
+    """The end of a command that did not do what was asked: one line, a hint, an exit code."""
+
+    def __init__(self, message: str, code: Exit, hint: str = "", trace: str = "") -> None:
+        super().__init__(hidden(message))
+        self.exit_code = int(code)  # type: ignore[misc]  # click reads it from the instance
+        self.hint = hidden(hint)
+        self.trace = hidden(trace)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        lines = [self.trace.rstrip(), f"error: {self.message}", f"hint: {self.hint}" if self.hint else ""]
+        for line in filter(None, lines):
+            click.echo(line, file=file, err=True)
+
+
+def hidden(text: str) -> str:
+    """Take every password out of a text: by its place in a URL, and the one in use wherever it stands."""
+    text = "\n".join(redact(line) for line in text.split("\n"))
+    for url in {*_urls_in_use, os.environ.get("HOLDFAST_URL", "")}:
+        for password in _passwords(url):
+            text = re.sub(rf"(?<!\w){re.escape(password)}(?!\w)", MASK, text)
+    return text
+
+
+def _passwords(url: str) -> list[str]:
+    try:
+        written = urlsplit(url).password or ""
+    except ValueError:
+        return []
+    # Blanking out a word of one or two letters would spoil the text and give the password away by its gaps.
+    return [word for word in {written, unquote(written)} if len(word) > 2]
+
+
+def failure_of(error: Exception) -> Failure:
+    """Describe any exception: Holdfast's own in its words, others by type, with the traceback only under -v."""
+    trace = "".join(traceback.format_exception(error)) if current().verbose else ""
+    if isinstance(error, HoldfastError):
+        code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.UNEXPECTED)
+        return Failure(_one_line(str(error)), code, _hint(error), trace)
+    if isinstance(error, ModuleNotFoundError) and error.name in _DRIVERS:
+        extra = _DRIVERS[error.name]
+        return Failure(f"{error.name} is not installed", Exit.UNEXPECTED, f"pip install 'holdfast[{extra}]'", trace)
+    hint = "" if trace else "run it again with -v for the traceback"
+    return Failure(f"{type(error).__name__}: {_one_line(str(error))}", Exit.UNEXPECTED, hint, trace)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _hint(error: HoldfastError) -> str:
+    url = current().url or os.environ.get("HOLDFAST_URL", "")
+    if isinstance(error, errors.DatabaseUnavailable | errors.SchemaMissing) and url:
+        return f"the database in use is {redact(url)}"
+    return ""
+
+
+@dataclass
+class Settings:
+    """Which database a command works on, as far as the command line says."""
+
+    url: str | None = None
+    app: str | None = None
+    prefix: str | None = None
+    schema: str | None = None
+    verbose: bool = False
+
+    def export(self) -> None:
+        """Hand the options to the application's own Holdfast through the environment, before it is imported."""
+        for name in ("url", "prefix", "schema"):
+            if value := getattr(self, name):
+                os.environ[f"HOLDFAST_{name.upper()}"] = value
+
+    def store(self) -> Store:
+        """Make the store: from --app, from --url, from HOLDFAST_URL, from HOLDFAST_APP, whichever is said first."""
+        if self.app:
+            return load_app(self.app).store
+        url = self.url or os.environ.get("HOLDFAST_URL")
+        if url:
+            from holdfast.options import StoreOptions
+            from holdfast.store import Store
+
+            return Store(url, StoreOptions.of(prefix=self.prefix, schema=self.schema))
+        if app := os.environ.get("HOLDFAST_APP"):
+            return load_app(app).store
+        raise Failure(
+            "no database was named",
+            Exit.USAGE,
+            "give --url sqlite:///shop.db (or postgresql://…), --app module:attribute, or set HOLDFAST_URL",
+        )
+
+
+def current() -> Settings:
+    """The settings of the running command."""
+    ctx = click.get_current_context(silent=True)
+    return ctx.ensure_object(Settings) if ctx else Settings()
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    # The same options stand before and after the command's name; the later ones win, unsaid ones change nothing.
+    if value and param.name:
+        setattr(ctx.ensure_object(Settings), param.name, value)
+        if param.name == "url":
+            _urls_in_use.add(value)
+
+
+def connection_options(command: F) -> F:
+    """Add the options that name the database; every command takes them, and so does `holdfast` itself."""
+    for option in reversed(
+        (
+            click.option(
+                "--url", expose_value=False, callback=_keep, help="The database: sqlite:///shop.db, postgresql://…"
+            ),
+            click.option("--app", expose_value=False, callback=_keep, help="Take the database of module:attribute."),
+            click.option("--prefix", expose_value=False, callback=_keep, help="What the table names begin with."),
+            click.option("--schema", expose_value=False, callback=_keep, help="The PostgreSQL schema of the tables."),
+            click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_keep, help="Show tracebacks."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def json_option(command: F) -> F:
+    """Add --json: one JSON object per line."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")(command)
+
+
+def actor_option(command: F) -> F:
+    """Add --actor: who the audit lines name."""
+    return click.option("--actor", help="Who does this, for the audit line.  [default: $USER@host]")(command)
+
+
+def actor_name(said: str | None) -> str:
+    """Name who is at the keyboard."""
+    if said:
+        return said
+    try:
+        user = os.environ.get("USER") or getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+@contextmanager
+def open_store(*, tables: bool = True) -> Iterator[Store]:
+    """Open the store that the options name and close it afterwards; `tables` makes sure that it can be used."""
+    store = current().store()
+    try:
+        if tables:
+            require_tables(store)
+        yield store
+    finally:
+        store.close()
+
+
+def require_tables(store: Store) -> None:
+    """Raise unless the database answers and has the tables of this version.
+
+    Asks once: a person waits, and sees at once that the database is down.
+    """
+    from holdfast import migrate
+    from holdfast.dialects import SCHEMA_VERSION
+
+    if missing := missing_file(store):
+        raise Failure(f"there is no database file {missing}", Exit.SCHEMA, "`holdfast migrate apply` creates it")
+    store.run_once(migrate.check(SCHEMA_VERSION))
+
+
+def missing_file(store: Store) -> Path | None:
+    """Name the SQLite file that is not there; to open it would create it, which only `migrate apply` should do."""
+    if not store.embedded or store.in_memory:
+        return None
+    from holdfast.dialects.sqlite import path_of
+
+    path = Path(path_of(store.url))
+    return None if path.exists() else path
+
+
+def load_app(name: str) -> Holdfast:
+    """Import the Holdfast object that `module:attribute` names; the current directory counts as installed."""
+    from holdfast.app import Holdfast
+
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise Failure(f"APP must be module:attribute, as in shop:hf; got {name!r}", Exit.USAGE)
+    settings = current()
+    settings.export()
+    found = _attribute(_module(module_name), attribute, name)
+    if not isinstance(found, Holdfast):
+        what = f"{name} is of type {type(found).__name__}, not a Holdfast object"
+        raise Failure(what, Exit.USAGE, _holdfasts(sys.modules[module_name]))
+    for option, used in (("url", found.url), ("prefix", found.options.prefix), ("schema", found.options.schema)):
+        said = getattr(settings, option)
+        if said and said != used:
+            raise Failure(
+                f"{name} sets its own {option} ({redact(str(used))}), so --{option} cannot change it",
+                Exit.USAGE,
+                f"leave out --{option}, or let the application read HOLDFAST_{option.upper()}",
+            )
+    settings.url = found.url
+    _urls_in_use.add(found.url)
+    return found
+
+
+def _module(name: str) -> Any:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise Failure(f"importing {name} failed: {error}", Exit.USAGE, trace=_trace()) from error
+        nearby = sorted(module.name for module in pkgutil.iter_modules([here]))
+        raise Failure(
+            f"there is no module {name!r} (looked in {here} and in the installed packages)",
+            Exit.USAGE,
+            _did_you_mean(name, nearby) or "run it in the directory that holds the module",
+        ) from error
+    except HoldfastError:
+        raise
+    except (Exception, SystemExit) as error:
+        said = _one_line(f"{type(error).__name__}: {error}")
+        raise Failure(f"importing {name} failed: {said}", Exit.USAGE, "-v shows the traceback", _trace()) from error
+
+
+def _trace() -> str:
+    return traceback.format_exc() if current().verbose else ""
+
+
+def _attribute(module: Any, dotted: str, name: str) -> Any:
+    found = module
+    for part in dotted.split("."):
+        if not hasattr(found, part):
+            where = getattr(found, "__name__", type(found).__name__)
+            hint = _did_you_mean(part, [word for word in dir(found) if not word.startswith("_")]) or _holdfasts(module)
+            raise Failure(f"{where!r} has no attribute {part!r} (looked for {name})", Exit.USAGE, hint)
+        found = getattr(found, part)
+    return found
+
+
+def _holdfasts(module: Any) -> str:
+    from holdfast.app import Holdfast
+
+    names = [f"{module.__name__}:{name}" for name, value in vars(module).items() if isinstance(value, Holdfast)]
+    return f"did you mean {' or '.join(names)}?" if names else f"{module.__name__} holds no Holdfast object"
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), n=3)
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def interactive() -> bool:
+    """Tell whether a person can answer."""
+    return sys.stdin.isatty()
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that cannot be undone; without a terminal only --yes will do."""
+    if yes:
+        return
+    if not interactive():
+        hint = "add --yes, or --dry-run to look first"
+        raise Failure(f"{question} Not done: there is no terminal to ask on.", Exit.USAGE, hint)
+    click.confirm(question, abort=True, err=True)

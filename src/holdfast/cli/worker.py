@@ -1,0 +1,116 @@
+"""`holdfast worker`: run an application's jobs until told to stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from holdfast.cli.parse import DURATION
+from holdfast.cli.shared import Exit, Failure, connection_options, current, hidden, load_app, require_tables
+from holdfast.store import Store
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command(short_help="Run an application's jobs.")
+@click.argument("app_name", metavar="[APP]", required=False)
+@click.option("--queues", help="Serve only these, comma-separated.  [default: all that the handlers name]")
+@click.option("--concurrency", type=click.IntRange(1, 100_000), help="Attempts at once.")
+@click.option("--lease", type=DURATION, help="The lease of every kind, whatever its handler says.")
+@click.option("--poll", type=DURATION, help="The longest pause between two looks at the queues.")
+@click.option("--drain", type=DURATION, default="30", show_default=True, help="Time to finish at a stop.")
+@click.option("--processes", type=click.IntRange(1, 512), default=1, show_default=True, help="For more cores.")
+@click.option("--name", help="What the worker's id begins with.  [default: the host's name]")
+@click.option("--no-notify", is_flag=True, help="Wake by polling alone.")
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
+@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+@connection_options
+def worker(
+    app_name: str | None,
+    queues: str | None,
+    lease: timedelta | None,
+    processes: int,
+    no_notify: bool,
+    log_level: str,
+    log_json: bool,
+    **said: Any,
+) -> None:
+    """Run APP's jobs. APP is module:attribute, as in shop:hf.
+
+    SIGTERM or Ctrl-C: it claims no more, gives back what it has not begun, lets handlers finish for --drain seconds,
+    then releases the rest. A second signal stops it at once. Whatever kills it, another worker takes over its jobs when
+    their leases end.
+
+    \b
+    Example:
+      holdfast worker shop:hf --queues mail,reports --concurrency 50
+      holdfast worker shop:hf --processes 4 --log-json
+    """
+    name = app_name or current().app or os.environ.get("HOLDFAST_APP")
+    if not name:
+        raise Failure("which application? APP is missing", Exit.USAGE, "holdfast worker shop:hf")
+    set_up_logging(log_level, log_json)
+    if no_notify:
+        os.environ["HOLDFAST_NOTIFY"] = "false"
+    holdfast = load_app(name)
+    if lease is not None:
+        for handler in holdfast.handlers.values():
+            handler.options = replace(handler.options, lease=lease.total_seconds())
+    # On a store of its own: forked processes must not share the application's connections.
+    with closing(Store(holdfast.url, holdfast.options)) as store:
+        require_tables(store)
+    options = {option: value for option, value in said.items() if value is not None}
+    if queues is not None:
+        options["queues"] = queue_names(queues)
+    from holdfast.process import main
+
+    sys.exit(main(holdfast, processes=processes, **options))
+
+
+def queue_names(text: str) -> list[str]:
+    """Split a,b and refuse empty names."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise click.BadParameter(f"{text!r} has an empty name", param_hint="--queues")
+    return names
+
+
+def set_up_logging(level: str, as_json: bool) -> None:
+    """Log to stderr, one line per event."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else Lines())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+class Lines(logging.Formatter):
+    """2026-05-01 12:30:00,123 info worker started: …"""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return hidden(super().format(record))
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record; an event's fields stand beside the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: value for name, value in getattr(record, "holdfast", {}).items() if name not in line}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return hidden(json.dumps(line, default=str))

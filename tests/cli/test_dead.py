@@ -1,0 +1,159 @@
+"""`holdfast dead`."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import admin
+from holdfast.admin import Filter
+from holdfast.cli import dead as module
+from holdfast.ids import new_id
+from holdfast.store import Store
+from tests.cli.conftest import Run, add, kill, lines
+
+
+def dead(store: Store) -> int:
+    return store.run(admin.count_jobs(Filter(states=("dead",))))
+
+
+def waiting(store: Store) -> int:
+    return store.run(admin.count_jobs(Filter(states=("pending",))))
+
+
+def test_the_list_shows_what_they_died_of(run: Run, app: str, store: Store) -> None:
+    [job_id] = kill(store, message="no such\norder")
+    add(store)
+    [_, line] = run("dead", "list", "--app", app).stdout.splitlines()
+    assert line.startswith(job_id)
+    assert line.endswith("ValueError: no such order")
+    assert [job["id"] for job in lines(run("dead", "list", "--app", app, "--json"))] == [job_id]
+    assert run("dead", "list", "--app", app, "--queue", "other").stderr == "no dead letters found\n"
+
+
+def test_groups_join_like_errors(run: Run, app: str, store: Store) -> None:
+    kill(store, 2, message="order 1 is gone")
+    kill(store, 1, message="order 27 is gone")
+    kill(store, 1, message="the network is down")
+    found = lines(run("dead", "groups", "--app", app, "--json"))
+    assert [group["count"] for group in found] == [3, 1]
+    shown = run("dead", "groups", "--app", app).stdout
+    assert found[0]["group"] in shown
+    assert "order 27 is gone" in shown
+
+
+def test_replay_and_discard_need_a_filter_or_all(run: Run, app: str, store: Store) -> None:
+    kill(store)
+    for words in ("replay", "discard"):
+        assert "or --all" in run("dead", words, "--yes", "--app", app, code=2).stderr
+        assert "contradict" in run("dead", words, "--all", "--kind", "x", "--app", app, code=2).stderr
+    assert dead(store) == 1
+
+
+def test_without_a_terminal_a_bulk_action_needs_yes(run: Run, app: str, store: Store) -> None:
+    kill(store, 2)
+    told = run("dead", "replay", "--all", "--app", app, code=2).stderr
+    assert "Replay 2 dead letters? Not done" in told
+    assert "--yes" in told
+    assert "--yes" in run("dead", "discard", "--all", "--app", app, code=2).stderr
+    assert dead(store) == 2
+
+
+@pytest.mark.parametrize("answer, code, left", [("y\n", 0, 0), ("n\n", 1, 2), ("\n", 1, 2)])
+@pytest.mark.parametrize("words", ["replay", "discard"])
+def test_on_a_terminal_it_asks(
+    run: Run, app: str, store: Store, monkeypatch: pytest.MonkeyPatch, words: str, answer: str, code: int, left: int
+) -> None:
+    monkeypatch.setattr("holdfast.cli.shared.interactive", lambda: True)
+    kill(store, 2)
+    run("dead", words, "--all", "--app", app, input=answer, code=code)
+    assert dead(store) == left
+
+
+def test_one_letter_is_replayed_without_asking(run: Run, app: str, store: Store) -> None:
+    [job_id] = kill(store)
+    assert run("dead", "replay", "--id", job_id, "--app", app).stdout == "replayed 1 dead letter\n"
+    assert store.run(admin.show(job_id)).state == "pending"
+
+
+def test_a_dry_run_changes_nothing(run: Run, app: str, store: Store) -> None:
+    ids = kill(store, 3)
+    assert run("dead", "replay", "--all", "--dry-run", "--app", app).stdout == "would replay 3 dead letters\n"
+    assert (
+        run("dead", "discard", "--all", "--dry-run", "--limit", "2", "--app", app).stdout
+        == "would discard 2 dead letters\n"
+    )
+    [told] = lines(run("dead", "replay", "--all", "--dry-run", "--json", "--app", app))
+    assert told == {"dry_run": True, "replayed": ids, "conflicts": {}}
+    assert dead(store) == 3
+
+
+def test_filters_choose(run: Run, app: str, store: Store) -> None:
+    kill(store, 2, message="order 1 is gone")
+    kill(store, 1, message="the network is down")
+    [group, _] = lines(run("dead", "groups", "--app", app, "--json"))
+    run("dead", "replay", "--group", group["group"], "--yes", "--app", app)
+    assert (dead(store), waiting(store)) == (1, 2)
+    run("dead", "discard", "--error", "NETWORK", "--yes", "--app", app)
+    assert dead(store) == 0
+
+
+def test_a_limit_takes_the_oldest_across_chunks(
+    run: Run, app: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 2)
+    ids = kill(store, 8)
+    [told] = lines(run("dead", "replay", "--all", "--limit", "5", "--yes", "--json", "--app", app))
+    assert told["replayed"] == ids[:5]
+    [gone] = lines(run("dead", "discard", "--all", "--yes", "--json", "--app", app))
+    assert gone["discarded"] == ids[5:]
+
+
+def test_letters_whose_unique_key_is_taken_stay_and_stop_nobody(
+    run: Run, app: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CHUNK", 1)
+    held = [kill(store, unique="a")[0], kill(store, unique="b")[0]]
+    free = kill(store, 2)
+    holders = [add(store, unique="a")[0], add(store, unique="b")[0]]
+    told = run("dead", "replay", "--all", "--yes", "--app", app)
+    assert told.stdout == "replayed 2 dead letters\n"
+    assert f"{held[0]} stays: job {holders[0]} holds its unique key" in told.stderr
+    assert [store.run(admin.show(job_id)).state for job_id in (*held, *free)] == ["dead", "dead", "pending", "pending"]
+    run("dead", "replay", "--all", "--yes", "--app", app, code=6)
+
+
+def test_when_nothing_matches_the_code_is_5(run: Run, app: str, store: Store) -> None:
+    kill(store)
+    for words in ("replay", "discard"):
+        assert "no dead letter matches" in run("dead", words, "--kind", "other", "--yes", "--app", app, code=5).stderr
+        run("dead", words, "--id", new_id(), "--yes", "--app", app, code=5)
+
+
+def test_a_job_that_is_not_dead_is_a_conflict(run: Run, app: str, store: Store) -> None:
+    [job_id] = add(store)
+    assert "is pending, no dead letter" in run("dead", "discard", "--id", job_id, "--yes", "--app", app, code=6).stderr
+
+
+def test_each_action_leaves_an_audit_line(run: Run, app: str, store: Store) -> None:
+    [job_id] = kill(store)
+    run("dead", "discard", "--id", job_id, "--yes", "--actor", "ada", "--app", app)
+    [line] = store.run(admin.audit(job_id))
+    assert (line.action, line.actor) == ("discard", "ada")
+
+
+@pytest.mark.parametrize("words", ["--since never", "--limit 0", "--id 5", "--group=", "--limit -1"])
+def test_a_wrong_filter_is_wrong_usage(run: Run, app: str, words: str) -> None:
+    run("dead", "replay", "--yes", "--app", app, *words.split(), code=2)
+
+
+def test_on_postgres_the_same(run: Run, place: Path, pg_url: str) -> None:
+    from contextlib import closing
+
+    run("migrate", "apply", "--url", pg_url)
+    with closing(Store(pg_url)) as store:
+        kill(store, 3)
+        [group] = lines(run("dead", "groups", "--url", pg_url, "--json"))
+        run("dead", "replay", "--group", group["group"], "--limit", "2", "--yes", "--url", pg_url)
+        run("dead", "discard", "--all", "--yes", "--url", pg_url)
+        assert (dead(store), waiting(store)) == (0, 2)
+    assert len(run("jobs", "list", "--url", pg_url).stdout.splitlines()) == 3
