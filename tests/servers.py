@@ -19,6 +19,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -37,6 +38,9 @@ START_SECONDS = 60
 PGBOUNCER = "@equin/pgbouncer-linux-x64@1.25.7"
 PGBOUNCER_SHA512 = "CuNRUASrPR5RQ1750w8MmjdtEb2mmvQv45RWtEdnyPb4qceHCUCQc3ngOjB8dvhO384+pXIlABzBWl3tmGr/Vw=="
 
+# What may be absent even in CI: Debian sid moves, and mysqlclient needs a compiler.
+OPTIONAL = frozenset({"MySQL", "mysqlclient"})
+
 missing: dict[str, str] = {}
 """What `need` looked for in vain, and why."""
 
@@ -51,7 +55,7 @@ class Unavailable(Exception):
 
 
 def need(name: str) -> Path:
-    """Find or fetch the program called `name` ("postgres", "pgbouncer" or "faketime")."""
+    """Find or fetch the program called `name`: a key of `_finders`."""
     try:
         return _finders[name]()
     except Unavailable as absent:
@@ -131,6 +135,9 @@ class Server:
     def _environment(self) -> dict[str, str]:
         return plain_environment()
 
+    def _privileges(self) -> dict[str, Any]:
+        return unprivileged()
+
     def _ready(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex((HOST, self.port)) == 0
@@ -146,7 +153,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **unprivileged(),
+                **self._privileges(),
             )
 
     def _wait_until_ready(self) -> None:
@@ -174,7 +181,7 @@ class Postgres(Server):
         self.bin = need("postgres").parent
         super().__init__()
         self.data = self.folder / "data"
-        self.sockets = self._socket_folder()
+        self.sockets = _socket_folder(self.folder)
         self.env = dict(env or {})
         self.settings = {
             "port": str(self.port),
@@ -228,12 +235,6 @@ class Postgres(Server):
         """
         return self.create_database(f"test_{os.getpid()}_{next(self._names)}", template)
 
-    def _socket_folder(self) -> Path:
-        # A unix socket's path may have 107 bytes; a deep checkout leaves no room for it.
-        if len(str(self.folder)) < 80:
-            return make_owned(self.folder / "sockets")
-        return make_owned(Path(tempfile.mkdtemp(prefix=_run_prefix("sockets"))))
-
     def _prepare(self) -> None:
         if self.data.exists():
             return
@@ -254,6 +255,137 @@ class Postgres(Server):
             # The first line guards against the file that a killed server left behind.
             return lines[0] == str(self.pid) and len(lines) > 7 and lines[7].strip() == "ready"
         return False
+
+
+class MariaDB(Server):
+    """A MariaDB server of the machine's package, on TCP and on a unix socket; root has no password."""
+
+    name = "mariadb"
+    scheme = "mysql"
+    brand = "MariaDB"
+
+    def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
+        self.program = need(self.name)
+        super().__init__()
+        self.data = self.folder / "data"
+        self.sockets = _socket_folder(self.folder)
+        self.settings = {"max-connections": "300", "innodb-buffer-pool-size": "64M", **(settings or {})}
+        self._names = itertools.count(1)
+
+    def restart(self, stop_signal: signal.Signals = signal.SIGKILL) -> None:
+        """Stop and start again; the kill is the crash, with recovery from the log."""
+        self.stop(stop_signal)
+        self.start()
+
+    def discard(self) -> None:
+        super().discard()
+        if self._owner == os.getpid():
+            shutil.rmtree(self.sockets, ignore_errors=True)
+
+    @property
+    def socket(self) -> Path:
+        return self.sockets / "server.sock"
+
+    def url(self, dbname: str = "mysql") -> str:
+        return f"{self.scheme}://root@{HOST}:{self.port}/{dbname}"
+
+    def socket_url(self, dbname: str = "mysql") -> str:
+        return f"{self.scheme}://root@/{dbname}?unix_socket={self.socket}"
+
+    def execute(self, statement: str, dbname: str | None = None) -> list[tuple[object, ...]]:
+        """Run one statement in autocommit as root and return its rows."""
+        import pymysql
+
+        with contextlib.closing(
+            pymysql.connect(host=HOST, port=self.port, user="root", database=dbname, autocommit=True)
+        ) as connection:
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def create_database(self, name: str) -> str:
+        self.execute(f"create database {name}")
+        return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop the database, ending the sessions that still use it: their open transactions would make it wait."""
+        for (session,) in self.execute(f"select id from information_schema.processlist where db = '{name}'"):  # noqa: S608
+            with contextlib.suppress(Exception):
+                self.execute(f"kill {session}")
+        self.execute(f"drop database if exists {name}")
+
+    def fresh_database(self) -> str:
+        """Create a database of a new name and return its URL."""
+        return self.create_database(f"test_{os.getpid()}_{next(self._names)}")
+
+    def _prepare(self) -> None:
+        if self.data.exists():
+            return
+        make_owned(self.data)
+        make_owned(self.folder / "tmp")
+        install = shutil.which("mariadb-install-db") or str(self.program.parent.parent / "bin" / "mariadb-install-db")
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
+        run([install, "--no-defaults", f"--datadir={self.data}", *options], cwd=self.folder, **unprivileged())
+
+    def _command(self) -> list[str]:
+        files = {"datadir": self.data, "socket": self.socket, "pid-file": self.folder / "pid", "tmpdir": self.folder / "tmp"}
+        net = {"port": self.port, "bind-address": HOST, "skip-name-resolve": "ON"}
+        return [str(self.program), "--no-defaults", *_options({**files, **net, **self.settings})]
+
+    def _ready(self) -> bool:
+        try:
+            self.execute("select 1")
+        except Exception:
+            return False
+        return True
+
+
+class MySQL(MariaDB):
+    """A MySQL server of Debian sid, unpacked into a folder and run there by chroot, which needs root.
+
+    An optional leg: sid moves, and Debian 12 has no package of its own.
+    """
+
+    name = "mysql"
+    brand = "MySQL"
+
+    def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(settings={"mysqlx": "OFF", "secure-file-priv": "NULL", **(settings or {})})
+        # The server's world is the unpacked folder: this run's files get a folder in it.
+        self.root = self.program.parents[2]
+        self.inside = make_owned(self.root / "run" / "holdfast" / self.folder.name)
+
+    def discard(self) -> None:
+        super().discard()
+        if self._owner == os.getpid():
+            shutil.rmtree(self.inside, ignore_errors=True)
+
+    @property
+    def socket(self) -> Path:
+        return self.inside / "server.sock"
+
+    def _chroot(self) -> list[str]:
+        nobody = pwd.getpwnam("nobody")
+        return ["chroot", f"--userspec={nobody.pw_uid}:{nobody.pw_gid}", str(self.root), "/usr/sbin/mysqld", "--no-defaults"]
+
+    def _prepare(self) -> None:
+        data = self.inside / "data"
+        if not data.exists():
+            run([*self._chroot(), "--initialize-insecure", f"--datadir=/{data.relative_to(self.root)}"], cwd="/")
+
+    def _command(self) -> list[str]:
+        here = Path("/") / self.inside.relative_to(self.root)
+        files = {"datadir": here / "data", "socket": here / "server.sock", "pid-file": here / "pid", "tmpdir": here}
+        net = {"port": self.port, "bind-address": HOST}
+        return [*self._chroot(), *_options({**files, **net, **self.settings})]
+
+    def _privileges(self) -> dict[str, Any]:
+        # chroot itself gives them up.
+        return {}
+
+
+def _options(settings: Mapping[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in settings.items()]
 
 
 class PgBouncer(Server):
@@ -353,6 +485,13 @@ def run_folder(name: str) -> Path:
     return make_owned(Path(tempfile.mkdtemp(prefix=_run_prefix(name), dir=root)))
 
 
+def _socket_folder(folder: Path) -> Path:
+    # A unix socket's path may have 107 bytes; a deep checkout leaves no room for it.
+    if len(str(folder)) < 80:
+        return make_owned(folder / "sockets")
+    return make_owned(Path(tempfile.mkdtemp(prefix=_run_prefix("sockets"))))
+
+
 def _run_prefix(name: str) -> str:
     return f"holdfast-{os.getpid()}-{name}-"
 
@@ -385,6 +524,87 @@ def _copied_within_reach(*folders: Path) -> Path:
     for folder in folders:
         shutil.copytree(folder, copy / folder.name, symlinks=True)
     return copy / folders[0].name
+
+
+@functools.cache
+def _find_mariadb() -> Path:
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/libexec"
+    if not shutil.which("mariadbd", path=path):
+        if os.geteuid() != 0 or not shutil.which("apt-get"):
+            raise Unavailable("MariaDB", "no mariadbd is installed, and apt-get can install one only for root")
+        try:
+            _apt_get("install", "--yes", "--no-install-recommends", "mariadb-server")
+        except RuntimeError as error:
+            raise Unavailable("MariaDB", str(error)) from error
+    return Path(shutil.which("mariadbd", path=path) or "/usr/sbin/mariadbd")
+
+
+@functools.cache
+def _find_mysql() -> Path:
+    program = TOOLS / "mysql-sid" / "root" / "usr" / "sbin" / "mysqld"
+    if os.geteuid() != 0:
+        raise Unavailable("MySQL", "it runs by chroot, which needs root")
+    if not program.exists():
+        try:
+            with _unpacked_apart(TOOLS / "mysql-sid") as folder:
+                # base-files holds the link from /lib64, where programs look for their loader.
+                _unpack_from_sid(folder, "mysql-server-core", "base-files")
+        except (OSError, RuntimeError) as error:
+            raise Unavailable("MySQL", f"Debian sid's package: {error}") from error
+    if not reachable(program):
+        # Its data must be below the folder that it is locked into, so a closed home needs a copy of the whole.
+        return _copied_within_reach(TOOLS / "mysql-sid" / "root") / "usr" / "sbin" / "mysqld"
+    return program
+
+
+@functools.cache
+def _find_mysqlclient() -> Path:
+    """Find the driver mysqlclient, or build it into a folder that is then on `sys.path`: it needs a compiler."""
+    folder = TOOLS / f"mysqlclient-{sys.version_info[0]}.{sys.version_info[1]}"
+    try:
+        if importlib.util.find_spec("MySQLdb") is not None:
+            return folder
+        if not folder.exists():
+            if os.geteuid() == 0 and shutil.which("apt-get"):
+                _apt_get("install", "--yes", "--no-install-recommends", "gcc", "libmariadb-dev", "pkg-config", "python3-dev")
+            with _unpacked_apart(folder) as target:
+                run([_uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(target), "mysqlclient"])
+    except (OSError, RuntimeError) as error:
+        raise Unavailable("mysqlclient", str(error)) from error
+    sys.path.append(str(folder))
+    importlib.invalidate_caches()
+    return folder
+
+
+def _uv() -> str:
+    return str(Path(sys.executable).with_name("uv"))
+
+
+def _unpack_from_sid(folder: Path, *packages: str) -> None:
+    """Unpack packages of Debian sid with all they need, signatures checked, into `folder`/root; nothing is installed."""
+    for name in ("root", "lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    (folder / "status").touch()
+    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    (folder / "sid.list").write_text(f"deb [signed-by={keys}] http://deb.debian.org/debian sid main\n")
+    settings = {
+        "Dir::Etc::SourceList": folder / "sid.list",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::Lists": folder / "lists",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache": folder / "cache",
+        "APT::Sandbox::User": "root",
+        "APT::Install-Recommends": "false",
+        "Acquire::Languages": "none",
+    }
+    (folder / "apt.conf").write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()))
+    environment = {**os.environ, "APT_CONFIG": str(folder / "apt.conf"), "DEBIAN_FRONTEND": "noninteractive"}
+    run(["apt-get", "--quiet", "update"], env=environment)
+    run(["apt-get", "--quiet", "--yes", "--download-only", "install", *packages], env=environment)
+    for archive in (folder / "cache" / "archives").glob("*.deb"):
+        run(["dpkg-deb", "--extract", str(archive), str(folder / "root")])
+    shutil.rmtree(folder / "cache")
+    shutil.rmtree(folder / "lists")
 
 
 @functools.cache
@@ -481,6 +701,9 @@ def _insist_on_digest(file: Path, expected: str) -> None:
 
 _finders: dict[str, Callable[[], Path]] = {
     "postgres": _find_postgres,
+    "mariadb": _find_mariadb,
+    "mysql": _find_mysql,
+    "mysqlclient": _find_mysqlclient,
     "pgbouncer": _find_pgbouncer,
     "faketime": _find_faketime,
 }

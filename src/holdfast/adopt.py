@@ -32,19 +32,25 @@ _STYLES: dict[str, Style] = {
     "pyformat": "pyformat",
     "numeric_dollar": "dollar",
 }
-_MYSQL = ("pymysql", "MySQLdb", "aiomysql", "asyncmy")
 
 
 def session(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     """Make a sync session on the caller's connection; `what` names the work in errors."""
+    dialect = dialect.on_loan()
     if _is(tx, "sqlite3", "Connection"):
         _same(dialect, "sqlite")
-        _sqlite_ready(tx, what)
+        with translated(dialect):
+            _sqlite_mode_ready(tx, what)
         return DbapiSession(dialect, lambda: _with_tuples(tx.cursor()), "named", clock)
     if _is(tx, "psycopg", "Connection"):
         _same(dialect, "postgres")
         _psycopg_ready(tx, what)
         return DbapiSession(dialect, _psycopg_cursor(tx), "pyformat", clock)
+    if _is_mysql(tx):
+        _same(dialect, "mysql")
+        with translated(dialect):
+            _mysql_ready(tx, what)
+        return DbapiSession(dialect, _mysql_cursor(tx), "format", clock)
     if _is(tx, "sqlalchemy.orm", "Session", "scoped_session"):
         with translated(dialect), _sqlalchemy_refusals():
             connection = tx.connection()
@@ -55,11 +61,12 @@ def session(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
         return _django(tx, dialect, clock, what)
     if _is_async(tx):
         raise errors.WrongColour("enqueue() or complete()", "aenqueue() or acomplete()")
-    raise _stranger(tx, dialect)
+    raise errors.UnsupportedConnection(tx)
 
 
 async def asession(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
     """Make an async session on the caller's connection."""
+    dialect = dialect.on_loan()
     if _is_asyncpg(tx):
         _same(dialect, "postgres")
         _asyncpg_ready(tx, what)
@@ -68,9 +75,13 @@ async def asession(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncS
         _same(dialect, "postgres")
         _psycopg_ready(tx, what)
         return AsyncDbapiSession(dialect, _psycopg_async_cursor(tx), "pyformat", clock)
+    if _is_async_mysql(tx):
+        _same(dialect, "mysql")
+        _mysql_ready(tx, what)
+        return AsyncDbapiSession(dialect, _mysql_async_cursor(tx), "format", clock)
     if _is(tx, "aiosqlite", "Connection"):
         _same(dialect, "sqlite")
-        _aiosqlite_ready(tx, what)
+        await _aiosqlite_ready(tx, what)
         return AsyncDbapiSession(dialect, _aiosqlite_cursor(tx), "named", clock)
     if _is(tx, "sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session", "AsyncConnection"):
         with translated(dialect), _sqlalchemy_refusals():
@@ -79,7 +90,7 @@ async def asession(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncS
         return GreenSession(connection.run_sync, inner)
     if _is_sync(tx):
         raise errors.WrongColour("aenqueue() or acomplete()", "enqueue() or complete()")
-    raise _stranger(tx, dialect)
+    raise errors.UnsupportedConnection(tx)
 
 
 def _is(obj: Any, module: str, *names: str) -> bool:
@@ -91,6 +102,14 @@ def _is(obj: Any, module: str, *names: str) -> bool:
 
 def _is_asyncpg(tx: Any) -> bool:
     return _is(tx, "asyncpg", "Connection") or _is(tx, "asyncpg.pool", "PoolConnectionProxy")
+
+
+def _is_mysql(tx: Any) -> bool:
+    return _is(tx, "pymysql.connections", "Connection") or _is(tx, "MySQLdb.connections", "Connection")
+
+
+def _is_async_mysql(tx: Any) -> bool:
+    return _is(tx, "aiomysql", "Connection") or _is(tx, "asyncmy", "Connection")
 
 
 def _is_django(tx: Any) -> bool:
@@ -105,6 +124,7 @@ def _is_async(tx: Any) -> bool:
         _is_asyncpg(tx)
         or _is(tx, "psycopg", "AsyncConnection")
         or _is(tx, "aiosqlite", "Connection")
+        or _is_async_mysql(tx)
         or _is(tx, "sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session", "AsyncConnection")
     )
 
@@ -113,17 +133,11 @@ def _is_sync(tx: Any) -> bool:
     return (
         _is(tx, "sqlite3", "Connection")
         or _is(tx, "psycopg", "Connection")
+        or _is_mysql(tx)
         or _is(tx, "sqlalchemy", "Connection")
         or _is(tx, "sqlalchemy.orm", "Session", "scoped_session")
         or _is_django(tx)
     )
-
-
-def _stranger(tx: Any, dialect: Dialect) -> errors.TransactionError:
-    package = type(tx).__module__.partition(".")[0]
-    if package in _MYSQL and type(tx).__name__.endswith("Connection"):
-        return errors.WrongDatabase(dialect.name, "mysql")
-    return errors.UnsupportedConnection(tx)
 
 
 def _same(dialect: Dialect, got: str) -> None:
@@ -137,9 +151,15 @@ def _sqlite_ready(tx: Any, what: str) -> None:
     except Exception as error:
         raise errors.ConnectionClosed from error
     # By default sqlite3 opens the transaction itself, at the first statement that starts with INSERT, UPDATE, DELETE or
-    # REPLACE, as all do that run on a caller's connection. It does not with isolation_level=None, nor (from Python 3.12
-    # on) with autocommit=True, which overrules isolation_level.
-    if not inside and (tx.isolation_level is None or getattr(tx, "autocommit", None) is True):
+    # REPLACE, as all do that run on a caller's connection. It does not with isolation_level=None.
+    if not inside and tx.isolation_level is None:
+        raise errors.NoTransaction(what)
+
+
+def _sqlite_mode_ready(tx: Any, what: str) -> None:
+    """Refuse Python 3.12's autocommit=True too, which overrules isolation_level; only the owning thread can ask."""
+    _sqlite_ready(tx, what)
+    if not tx.in_transaction and getattr(tx, "autocommit", None) is True:
         raise errors.NoTransaction(what)
 
 
@@ -148,11 +168,11 @@ def _with_tuples(cursor: Any) -> Any:
     return cursor
 
 
-def _aiosqlite_ready(tx: Any, what: str) -> None:
-    # Nothing else gives `autocommit`; the attribute is None when closed or not yet awaited.
+async def _aiosqlite_ready(tx: Any, what: str) -> None:
+    # None when closed or not yet awaited. aiosqlite's public face has no `autocommit`, nor a way to its thread.
     if tx._connection is None:
         raise errors.ConnectionClosed
-    _sqlite_ready(tx._connection, what)
+    await tx._execute(_sqlite_mode_ready, tx._connection, what)
 
 
 def _aiosqlite_cursor(tx: Any) -> Callable[[], Awaitable[Any]]:
@@ -168,8 +188,6 @@ def _psycopg_ready(tx: Any, what: str) -> None:
     status = tx.info.transaction_status
     if tx.closed or status == TransactionStatus.UNKNOWN:
         raise errors.ConnectionClosed
-    if status == TransactionStatus.INERROR:
-        raise errors.TransactionAborted
     if tx.autocommit and status == TransactionStatus.IDLE:
         raise errors.NoTransaction(what)
 
@@ -188,6 +206,57 @@ def _psycopg_async_cursor(tx: Any) -> Callable[[], Awaitable[Any]]:
 
     async def make() -> Any:
         return AsyncCursor(tx, row_factory=tuple_row)
+
+    return make
+
+
+def _mysql_ready(tx: Any, what: str) -> None:
+    """Check a MySQL driver's connection; without autocommit its first statement opens the transaction."""
+    if not (tx.connected if _is(tx, "asyncmy", "Connection") else tx.open if _is_mysql(tx) else not tx.closed):
+        raise errors.ConnectionClosed
+    if tx.get_autocommit() and not _in_mysql_transaction(tx):
+        raise errors.NoTransaction(what)
+
+
+def _in_mysql_transaction(tx: Any) -> bool:
+    """Tell whether a connection in autocommit is inside a transaction that was begun by hand."""
+    if _is(tx, "pymysql.connections", "Connection"):
+        from pymysql.constants import SERVER_STATUS
+
+        return bool(tx.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+    if _is_async_mysql(tx):
+        return bool(tx.get_transaction_status())
+    # mysqlclient does not tell; a savepoint outlives its own statement only inside a transaction.
+    cursor = tx.cursor()
+    try:
+        cursor.execute("savepoint holdfast_probe")
+        cursor.execute("release savepoint holdfast_probe")
+    except tx.OperationalError:
+        return False
+    finally:
+        cursor.close()
+    return True
+
+
+def _mysql_cursor(tx: Any) -> Callable[[], Any]:
+    """Make plain cursors that give tuples, whatever cursor class the caller has set."""
+    if _is(tx, "pymysql.connections", "Connection"):
+        from pymysql.cursors import Cursor
+    else:
+        from MySQLdb.cursors import Cursor
+
+    return lambda: tx.cursor(Cursor)
+
+
+def _mysql_async_cursor(tx: Any) -> Callable[[], Awaitable[Any]]:
+    async def make() -> Any:
+        if _is(tx, "asyncmy", "Connection"):
+            from asyncmy.cursors import Cursor
+
+            return tx.cursor(Cursor)
+        from aiomysql import Cursor as PlainCursor
+
+        return await tx.cursor(PlainCursor)
 
     return make
 
@@ -232,7 +301,8 @@ def _sqlalchemy(connection: Any, dialect: Dialect, clock: Clock, what: str) -> S
     if connection.closed:
         raise errors.ConnectionClosed
     _same(dialect, _database(connection.dialect.name))
-    style = _STYLES.get(connection.dialect.paramstyle)
+    # MySQL's drivers all take `%s`, whatever style SQLAlchemy prefers, and a list is so many of them.
+    style = dialect.style if dialect.spreads_lists else _STYLES.get(connection.dialect.paramstyle)
     if style is None:
         raise errors.UnsupportedConnection(connection)
     usual = getattr(connection.dialect, "_on_connect_isolation_level", None)
@@ -250,11 +320,13 @@ def _sqlalchemy_driver_ready(pooled: Any, what: str) -> None:
     """Check the driver's connection below SQLAlchemy's: it may be in autocommit by its own settings."""
     raw = pooled.driver_connection
     if _is(raw, "sqlite3", "Connection"):
-        _sqlite_ready(raw, what)
+        _sqlite_mode_ready(raw, what)
     elif _is(raw, "aiosqlite", "Connection"):
-        _aiosqlite_ready(raw, what)
+        _sqlite_ready(raw._conn, what)
     elif _is(raw, "psycopg", "Connection", "AsyncConnection"):
         _psycopg_ready(raw, what)
+    elif _is_mysql(raw) or _is_async_mysql(raw):
+        _mysql_ready(raw, what)
     elif getattr(pooled.dbapi_connection, "isolation_level", None) == "autocommit":
         # asyncpg's adapter opens the transaction at the first statement, so only its setting can be asked.
         raise errors.NoTransaction(what)

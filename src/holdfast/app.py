@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
@@ -21,6 +22,7 @@ from holdfast.retry import Duration, Retry
 from holdfast.store import Store
 
 if TYPE_CHECKING:
+    from holdfast.contracts.foreign import Foreign
     from holdfast.worker import Worker
 
 P = ParamSpec("P")
@@ -178,6 +180,13 @@ class Holdfast:
             for wake in list(self.wakers):
                 wake()
         return answers
+
+    @cached_property
+    def foreign(self) -> Foreign:
+        """Tables that programs in other languages share: `hf.foreign.pdo(…)`, `hf.foreign.durable(…)`."""
+        from holdfast.contracts.foreign import Foreign
+
+        return Foreign(self)
 
     # Running
 

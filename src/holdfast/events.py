@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
+
+from holdfast.errors import ConfigError
 
 log = logging.getLogger("holdfast")
 
@@ -145,6 +149,24 @@ class ResultDropped(JobEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SettleRefused(JobEvent):
+    """The database refuses to store what came of the attempt, whatever is left out: its lease will run out."""
+
+    level = logging.ERROR
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepFailed(Event):
+    """The database refused a piece of a worker's upkeep (reap, beat, prune); it is tried again at its next turn."""
+
+    level = logging.ERROR
+    worker: str
+    what: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerBuried(Event):
     level = logging.WARNING
     worker: str
@@ -182,7 +204,10 @@ class ListenerRegained(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoopBlocked(Event):
-    """A handler held the event loop for so long that leases could not be renewed in time."""
+    """The event loop stood still for so many seconds that leases could hardly be renewed, or not at all.
+
+    A handler blocked it (a long computation, a sync call in an async handler), or the process was stopped.
+    """
 
     level = logging.WARNING
     worker: str
@@ -209,6 +234,8 @@ class Events:
         self._by_class: dict[type[Event], tuple[Subscriber, ...]] = {}
 
     def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
+        if inspect.iscoroutinefunction(subscriber):
+            raise ConfigError("subscriber", "must be a plain function: events are told as they happen", subscriber)
         self._subscribers.append((kind, subscriber))
         self._by_class.clear()
 
@@ -220,7 +247,7 @@ class Events:
         for subscriber in self._of(type(event)):
             try:
                 subscriber(event)
-            except Exception:
+            except (Exception, asyncio.CancelledError, SystemExit):
                 log.exception("a subscriber of %s failed; the work goes on", event.name)
 
     def _of(self, kind: type[Event]) -> tuple[Subscriber, ...]:

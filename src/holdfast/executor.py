@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import events
-from holdfast.errors import Fatal, HoldfastError, InvalidPayload, LeaseLost
+from holdfast.errors import Fatal, HoldfastError, LeaseLost
 from holdfast.fingerprint import ErrorRecord
 from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.model import Finish, Lease, PutBack
 from holdfast.payload import encode_value
 from holdfast.retry import Cancel, Retry, Snooze
-from holdfast.threads import Threads
+from holdfast.threads import Call, Threads
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 Write = Finish | PutBack
-Call = Callable[[Job], Awaitable[Any]]
+Next = Callable[[Job], Awaitable[Any]]
+# Why an attempt must stop: its lease is gone, somebody cancelled the job, the worker stops.
+Interrupt = Literal["lost", "cancelled", "stop"]
 
 
 class Work:
@@ -40,8 +43,7 @@ class Work:
         self.slot: Any = None
         self.started = 0.0
         self.started_at: datetime | None = None
-        # Why the attempt must stop: "lost", "cancelled", "stop".
-        self.interrupt: str | None = None
+        self.interrupt: Interrupt | None = None
 
 
 class Ended:
@@ -50,7 +52,7 @@ class Ended:
     __slots__ = ("error", "event", "work", "write")
 
     def __init__(
-        self, work: Work, write: Write | None, event: events.Event, error: BaseException | None = None
+        self, work: Work, write: Write | None, event: events.JobEvent, error: BaseException | None = None
     ) -> None:
         self.work = work
         self.write = write
@@ -75,32 +77,42 @@ class Executor:
         self.threads = threads
 
     async def attempt(self, work: Work) -> Ended:
-        """Run the handler once; never raises, but for the cancellation of the slot itself."""
+        """Run the handler once. Whatever it raises, cancellation included, becomes an outcome: a slot lives on."""
         work.started = time.monotonic()
         work.started_at = datetime.now(UTC)
         work.job = job = Job(work.lease, self.app.store, keep=work.keep)
+        self.app.events.emit(events.JobStarted(*self.about(work)))
         try:
-            value = await self._call(work, job)
-        except asyncio.CancelledError:
-            raise
-        except LeaseLost:
-            return Ended(work, None, events.LeaseWasLost(*self.about(work)))
+            arguments = self._arguments(work, job)
+        except Exception as error:
+            # The payload will read no better the next time.
+            return self._dead(work, error)
+        try:
+            value = await self._call(work, job, arguments)
+        except GeneratorExit as error:
+            if not _loop_runs():
+                # Not the handler's: the loop is gone, and this coroutine is being thrown away.
+                raise
+            return self.raised(work, job, error)
         except BaseException as error:
-            return self.failed(work, error)
-        return self.returned(work, value)
+            return self.raised(work, job, error)
+        return self.returned(work, job, value)
 
-    async def _call(self, work: Work, job: Job) -> Any:
-        handler = work.handler
-        arguments = handler.signature.decode(work.lease.payload, handler.kind)
-        if handler.signature.injected:
-            arguments[handler.signature.injected] = job
+    def _arguments(self, work: Work, job: Job) -> dict[str, Any]:
+        signature = work.handler.signature
+        arguments = signature.decode(work.lease.payload, work.handler.kind)
+        if signature.injected:
+            arguments[signature.injected] = job
+        return arguments
+
+    async def _call(self, work: Work, job: Job, arguments: dict[str, Any]) -> Any:
         if not self.app.middlewares:
             return await self._run(work, arguments)
 
         async def innermost(_: Job) -> Any:
             return await self._run(work, arguments)
 
-        call: Call = innermost
+        call: Next = innermost
         for middleware in reversed(self.app.middlewares):
             call = _wrapped(middleware, call)
         return await call(job)
@@ -111,54 +123,59 @@ class Executor:
             return await self._run_on_thread(work, arguments, limit)
         if limit is None:
             return await handler.fn(**arguments)
-        scope = asyncio.timeout(limit)
-        try:
-            async with scope:
-                return await handler.fn(**arguments)
-        except TimeoutError as error:
-            if scope.expired():
-                raise TimedOut(limit) from error
-            raise
+        return await _within(limit, handler.fn(**arguments))
 
     async def _run_on_thread(self, work: Work, arguments: dict[str, Any], limit: float | None) -> Any:
-        future = self.threads.submit(lambda: work.handler.fn(**arguments))
+        call = self.threads.submit(lambda: work.handler.fn(**arguments))
         try:
-            done, _ = await asyncio.wait([future], timeout=limit)
+            done, _ = await asyncio.wait([call.future], timeout=limit)
         except asyncio.CancelledError:
-            self._give_up(work)
+            self._give_up(work, call)
             raise
         if not done:
-            self._give_up(work)
+            self._give_up(work, call)
             raise TimedOut(limit or 0)
-        return future.result()
+        value = call.future.result()
+        # A decorator that knows nothing of async hides a coroutine function behind a plain one.
+        return await value if inspect.iscoroutine(value) else value
 
-    def _give_up(self, work: Work) -> None:
+    def _give_up(self, work: Work, call: Call) -> None:
         """Leave a thread to itself: it cannot be stopped, only told, and the fence refuses what it may still write."""
         if work.job is not None:
             work.job.lost = True
-        self.threads.abandon()
+        self.threads.abandon(call)
 
     # What came of it
 
-    def returned(self, work: Work, value: Any) -> Ended:
+    def returned(self, work: Work, job: Job, value: Any) -> Ended:
         """Turn what the handler returned into an outcome."""
+        if job.settled:
+            return self._done(work, None)
         match value:
             case Retry():
-                return self._again(work, value, Fatal(value.reason or "the handler asked for a retry"))
+                return self._again(work, value, Fatal(value.reason or "the handler asked for a retry"), "Retry")
             case Snooze():
                 write = PutBack(work.lease.id, work.lease.fence, round(value.delay * 1000), 1)
                 return Ended(work, write, events.JobSnoozed(*self.about(work), value.delay, value.reason))
             case Cancel():
                 return self.cancelled(work, value.reason)
+            case Fatal():
+                return self._dead(work, value)
             case _:
                 return self._done(work, value)
 
-    def failed(self, work: Work, error: BaseException) -> Ended:
+    def raised(self, work: Work, job: Job, error: BaseException) -> Ended:
         """Turn what the handler raised into an outcome."""
-        if work.job is not None and work.job.settled:
+        if job.settled:
             # The effect and the completion are committed; what failed afterwards cannot undo them.
             return self._done(work, None)
-        if isinstance(error, Fatal | InvalidPayload):
+        if work.interrupt is not None:
+            return self._interrupted(work, work.interrupt)
+        if isinstance(error, LeaseLost) and (error.job_id, error.fence) == (work.lease.job_id, work.lease.fence):
+            return self._lost(work)
+        if job.cancel_requested:
+            return self.cancelled(work, "cancelled while it ran")
+        if isinstance(error, Fatal):
             return self._dead(work, error)
         return self._again(work, work.handler.options.retry, error)
 
@@ -170,6 +187,18 @@ class Executor:
     def released(self, work: Work) -> Ended:
         return Ended(work, PutBack(work.lease.id, work.lease.fence, None, 1), events.JobReleased(*self.about(work)))
 
+    def _interrupted(self, work: Work, why: Interrupt) -> Ended:
+        match why:
+            case "cancelled":
+                return self.cancelled(work, "cancelled while it ran")
+            case "stop":
+                return self.released(work)
+            case "lost":
+                return self._lost(work)
+
+    def _lost(self, work: Work) -> Ended:
+        return Ended(work, None, events.LeaseWasLost(*self.about(work)))
+
     def _done(self, work: Work, value: Any) -> Ended:
         lease = work.lease
         event = events.JobDone(*self.about(work), time.monotonic() - work.started)
@@ -180,23 +209,27 @@ class Executor:
         try:
             result = encode_value(value, "result")
         except Exception as error:
-            self.app.events.emit(events.ResultDropped(*self.about(work), str(error)))
+            self.app.events.emit(events.ResultDropped(*self.about(work), _said(self._record(work, error))))
             record = self._record(work, error).named("ResultDropped").to_json()
             return Ended(work, Finish(lease.id, lease.fence, "done", None, record, keep=work.keep), event)
         return Ended(work, Finish(lease.id, lease.fence, "done", result, keep=work.keep), event)
 
-    def _again(self, work: Work, policy: Retry, error: BaseException) -> Ended:
-        lease = work.lease
+    def _again(self, work: Work, policy: Retry, error: BaseException, name: str | None = None) -> Ended:
+        lease, record = work.lease, self._record(work, error)
+        if name is not None:
+            record = record.named(name)
         if lease.attempt >= lease.max_attempts:
-            return self._dead(work, error)
+            return self._buried(work, record, error)
         delay = policy.delay(lease.attempt)
-        write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, self._record(work, error).to_json())
-        return Ended(work, write, events.JobRetried(*self.about(work), delay, _said(error)), error)
+        write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, record.to_json())
+        return Ended(work, write, events.JobRetried(*self.about(work), delay, _said(record)), error)
 
     def _dead(self, work: Work, error: BaseException) -> Ended:
-        record = self._record(work, error)
+        return self._buried(work, self._record(work, error), error)
+
+    def _buried(self, work: Work, record: ErrorRecord, error: BaseException) -> Ended:
         write = Finish(work.lease.id, work.lease.fence, "dead", None, record.to_json(), record.fingerprint)
-        return Ended(work, write, events.JobDead(*self.about(work), _said(error)), error)
+        return Ended(work, write, events.JobDead(*self.about(work), _said(record)), error)
 
     def _record(self, work: Work, error: BaseException) -> ErrorRecord:
         now = datetime.now(UTC)
@@ -209,12 +242,31 @@ class Executor:
         return (self.worker, lease.job_id, lease.kind, lease.queue, lease.attempt)
 
 
-def _wrapped(middleware: Any, call_next: Call) -> Call:
+async def _within(limit: float, call: Awaitable[Any]) -> Any:
+    scope = asyncio.timeout(limit)
+    try:
+        async with scope:
+            return await call
+    except TimeoutError as error:
+        if scope.expired():
+            raise TimedOut(limit) from error
+        raise
+
+
+def _wrapped(middleware: Any, call_next: Next) -> Next:
     async def call(job: Job) -> Any:
         return await middleware(job, call_next)
 
     return call
 
 
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _said(record: ErrorRecord) -> str:
+    return f"{record.type.rpartition('.')[2]}: {record.message}"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast import jobs
 from holdfast.errors import Conflict
-from holdfast.flow import adrive, drive
+from holdfast.flow import Flow, adrive, drive
 from holdfast.model import Lease, when
 from holdfast.payload import decode_value, encode_value
+from holdfast.threaded import Threaded
 
 if TYPE_CHECKING:
-    from holdfast.links import Link
     from holdfast.store import Store
 
 
@@ -27,7 +32,18 @@ class Job:
     is cancelled. `cancel_requested` turns True when someone cancelled the running job.
     """
 
-    __slots__ = ("_keep", "_store", "cancel_requested", "context", "lease", "lost", "result", "settled")
+    __slots__ = (
+        "_inside",
+        "_keep",
+        "_store",
+        "cancel_requested",
+        "completing",
+        "context",
+        "lease",
+        "lost",
+        "result",
+        "settled",
+    )
 
     def __init__(self, lease: Lease, store: Store, *, keep: bool = True) -> None:
         self.lease = lease
@@ -35,12 +51,15 @@ class Job:
         self.cancel_requested = False
         # True once the completion was committed together with the handler's own writes.
         self.settled = False
+        # True from the moment the completion is sent: a renewal would wait for the row, or miss it, and mean nothing.
+        self.completing = False
         # What `transaction()` and `complete()` record as the job's result.
         self.result: Any = None
         # Free for middlewares and handlers: whatever belongs to this attempt.
         self.context: dict[str, Any] = {}
         self._store = store
         self._keep = keep
+        self._inside = False
 
     def __repr__(self) -> str:
         return f"<Job {self.kind} {self.id} attempt {self.attempt}>"
@@ -92,12 +111,17 @@ class Job:
         return Transaction(self)
 
     def complete(self, tx: Any, result: Any = None) -> None:
-        """Complete the job inside a transaction that the handler opened itself; any connection that `tx=` takes."""
-        self._store.run_in(tx, self._completion(result), f"the completion of {self.kind}")
+        """Complete the job inside a transaction that the handler opened itself; any connection that `tx=` takes.
+
+        Commit soon: from here on the lease is no longer renewed, because the row is that transaction's.
+        """
+        with self._while_completing():
+            self._store.run_in(tx, self._completion(result), f"the completion of {self.kind}")
 
     async def acomplete(self, tx: Any, result: Any = None) -> None:
         """The async twin of `complete`."""
-        await self._store.arun_in(tx, self._completion(result), f"the completion of {self.kind}")
+        with self._while_completing():
+            await self._store.arun_in(tx, self._completion(result), f"the completion of {self.kind}")
 
     def progress(self, value: Any) -> None:
         """Store how far the job is: any JSON value. Raises: LeaseLost."""
@@ -107,31 +131,65 @@ class Job:
         """The async twin of `progress`."""
         await self._store.arun(jobs.progress(self.lease, encode_value(value, "progress")))
 
-    def _completion(self, result: Any) -> Any:
-        if self.settled:
-            raise Conflict(f"Job {self.id} is complete already; one attempt completes once.")
+    def _completion(self, result: Any) -> Flow[None]:
         value = self.result if result is None else result
         text = None if value is None else encode_value(value, "result")
         return jobs.complete(self.lease, text, keep=self._keep)
 
     @contextmanager
+    def _while_completing(self) -> Iterator[None]:
+        """Keep the lease from being renewed or called lost while the completion is under way; a failure undoes that."""
+        if self.completing:
+            raise Conflict(f"Job {self.id} is complete already; one attempt completes once.")
+        self.completing = True
+        try:
+            yield
+        except BaseException:
+            self.completing = False
+            raise
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        if self._inside or self.completing:
+            raise Conflict(f"Job {self.id} is complete already, or about to be; one attempt completes once.")
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+
+    @contextmanager
     def _sync_transaction(self) -> Iterator[Any]:
-        with self._store.link() as link, link.transaction() as raw:
-            yield raw
-            drive(self._completion(None), link.session)
-        self.settled = True
+        with self._entered(), self._while_leaving() as leaving:
+            with self._store.transaction() as link:
+                yield link.raw
+                leaving()
+                drive(self._completion(None), link.session)
+            self.settled = True
 
     @asynccontextmanager
     async def _async_transaction(self) -> AsyncIterator[Any]:
-        if not self._store.embedded:
+        with self._entered(), self._while_leaving() as leaving:
+            if self._store.embedded:
+                async with Threaded(self._store.transaction()) as threaded:
+                    yield threaded.tx
+                    leaving()
+                    threaded.on_commit = self._set_settled
+                    await threaded.call(lambda: drive(self._completion(None), threaded.link.session))
+                return
             async with self._store.alink() as link, link.transaction() as raw:
                 yield raw
+                leaving()
                 await adrive(self._completion(None), link.session)
             self.settled = True
-            return
-        async with _Threaded(self._store.link()) as threaded:
-            yield threaded.tx
-            await threaded.call(lambda: drive(self._completion(None), threaded.link.session))
+
+    @contextmanager
+    def _while_leaving(self) -> Iterator[Callable[[], None]]:
+        """Give what to call when the handler's own statements are over; a failure before or after undoes it."""
+        with ExitStack() as stack:
+            yield lambda: stack.enter_context(self._while_completing())
+
+    def _set_settled(self) -> None:
         self.settled = True
 
 
@@ -160,64 +218,3 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         return None if self._async is None else await self._async.__aexit__(kind, error, trace)
-
-
-class AsyncTx:
-    """A SQLite transaction for async code: `await tx.execute(…)` runs on a thread and gives the rows, if any."""
-
-    def __init__(self, call: Callable[[Callable[[], Any]], Any], raw: Any) -> None:
-        self._call = call
-        self._raw = raw
-
-    async def execute(self, sql: str, *params: Any) -> list[Any]:
-        """Run one statement; parameters one by one, or a single sequence or mapping."""
-        given = params[0] if len(params) == 1 and isinstance(params[0], list | tuple | dict) else params
-        rows: list[Any] = await self._call(lambda: self._raw.execute(sql, given).fetchall())
-        return rows
-
-    fetch = execute
-
-    async def executemany(self, sql: str, rows: Any) -> None:
-        await self._call(lambda: self._raw.executemany(sql, rows) and None)
-
-
-class _Threaded:
-    """A sync link and its transaction, held open by async code, every call on a worker thread."""
-
-    def __init__(self, lend: AbstractContextManager[Link]) -> None:
-        self._lend = lend
-
-    async def call(self, fn: Callable[[], Any]) -> Any:
-        return await asyncio.to_thread(fn)
-
-    async def __aenter__(self) -> _Threaded:
-        self.link = await self.call(self._lend.__enter__)
-        self._transaction = self.link.transaction()
-        try:
-            raw = await self.call(self._transaction.__enter__)
-        except BaseException as error:
-            self._lend.__exit__(type(error), error, error.__traceback__)
-            raise
-        self.tx = AsyncTx(self.call, raw)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        # Not awaited on a thread when cancelled: the lock on the file must go at once.
-        if error is not None and not isinstance(error, Exception):
-            return self._leave(kind, error, trace)
-        result: bool | None = await self.call(lambda: self._leave(kind, error, trace))
-        return result
-
-    def _leave(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        try:
-            swallowed: bool | None = self._transaction.__exit__(kind, error, trace)
-            return swallowed
-        except BaseException as failed:
-            kind, error, trace = type(failed), failed, failed.__traceback__
-            raise
-        finally:
-            self._lend.__exit__(kind, error, trace)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from holdfast.dialects.base import Dialect
 from holdfast.dialects.sessions import Clock, DbapiSession, translated
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable
 from holdfast.flow import Flow, Statement, adrive, drive
 
 T = TypeVar("T")
@@ -39,6 +39,8 @@ class Link:
     def __init__(self, raw: Any, dialect: Dialect, clock: Clock) -> None:
         self.raw = raw
         self.dialect = dialect
+        # Its transaction could not be ended: nobody may be lent this link again.
+        self.broken = False
         self.session = DbapiSession(dialect, raw.cursor, dialect.style, clock)
 
     def transact(self, work: Flow[T]) -> T:
@@ -57,9 +59,14 @@ class Link:
             # Inside, because SQLite leaves the transaction open when COMMIT finds the file busy.
             self.tell("commit")
         except BaseException:
-            with suppress(Exception):
-                self.tell("rollback")
+            self._roll_back()
             raise
+
+    def _roll_back(self) -> None:
+        try:
+            self.tell("rollback")
+        except Exception:
+            self.broken = True
 
     def tell(self, sql: str) -> None:
         with translated(self.dialect):
@@ -116,19 +123,25 @@ def _drop(link: Link | AsyncLink | None) -> None:
         link.close()
 
 
+def _exhausted(patience: float) -> DatabaseBusy:
+    """Say so instead of waiting for ever: those who hold all links may be waiting for one more themselves."""
+    return DatabaseBusy("busy", f"no connection of the pool came free within {patience:g} s; raise pool_size")
+
+
 class Pool:
     """Lends sync links: the last returned is lent first, and a link whose connection was lost is dropped."""
 
-    def __init__(self, size: int, connect: Callable[[], Link]) -> None:
+    def __init__(self, size: int, connect: Callable[[], Link], patience: float) -> None:
         self._connect = connect
+        self._patience = patience
         self._slots: queue.LifoQueue[Link | None] = queue.LifoQueue()
-        self._size = size
+        self._closings = 0
         for _ in range(size):
             self._slots.put(None)
 
     @contextmanager
     def link(self) -> Iterator[Link]:
-        link = self._slots.get()
+        link, closings = self._take(), self._closings
         keep: Link | None = None
         try:
             link = link or self._connect()
@@ -143,30 +156,43 @@ class Pool:
             _drop(link)
             raise
         finally:
+            if keep is not None and (keep.broken or closings != self._closings):
+                _drop(keep)
+                keep = None
             self._slots.put(keep)
 
+    def _take(self) -> Link | None:
+        try:
+            return self._slots.get(timeout=self._patience)
+        except queue.Empty:
+            raise _exhausted(self._patience) from None
+
     def close(self) -> None:
-        """Close idle links; those lent out close when they come back to a closed store."""
-        for _ in range(self._size):
-            with suppress(queue.Empty):
-                _drop(self._slots.get_nowait())
-        for _ in range(self._size):
+        """Close idle links; those lent out close when they come back."""
+        self._closings += 1
+        idle = []
+        with suppress(queue.Empty):
+            while True:
+                idle.append(self._slots.get_nowait())
+        for link in idle:
+            _drop(link)
             self._slots.put(None)
 
 
 class AsyncPool:
     """The async twin of `Pool`, for one event loop."""
 
-    def __init__(self, size: int, connect: Callable[[], Awaitable[AsyncLink]]) -> None:
+    def __init__(self, size: int, connect: Callable[[], Awaitable[AsyncLink]], patience: float) -> None:
         self._connect = connect
+        self._patience = patience
         self._slots: asyncio.LifoQueue[AsyncLink | None] = asyncio.LifoQueue()
-        self._size = size
+        self._closings = 0
         for _ in range(size):
             self._slots.put_nowait(None)
 
     @asynccontextmanager
     async def link(self) -> AsyncIterator[AsyncLink]:
-        link = await self._slots.get()
+        link, closings = await self._take(), self._closings
         keep: AsyncLink | None = None
         try:
             if link is None or link.dialect.is_closed(link.raw):
@@ -185,11 +211,27 @@ class AsyncPool:
             _drop(link)
             raise
         finally:
+            if closings != self._closings:
+                _drop(keep)
+                keep = None
             self._slots.put_nowait(keep)
 
+    async def _take(self) -> AsyncLink | None:
+        if not self._slots.empty():
+            return self._slots.get_nowait()
+        try:
+            async with asyncio.timeout(self._patience):
+                return await self._slots.get()
+        except TimeoutError:
+            raise _exhausted(self._patience) from None
+
     def close(self) -> None:
-        for _ in range(self._size):
-            with suppress(asyncio.QueueEmpty):
-                _drop(self._slots.get_nowait())
-        for _ in range(self._size):
+        """As in `Pool`; call it on the pool's own event loop."""
+        self._closings += 1
+        idle = []
+        with suppress(asyncio.QueueEmpty):
+            while True:
+                idle.append(self._slots.get_nowait())
+        for link in idle:
+            _drop(link)
             self._slots.put_nowait(None)

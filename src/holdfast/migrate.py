@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.errors import SchemaMismatch, SchemaMissing
+from holdfast.errors import DatabaseBusy, SchemaMismatch, SchemaMissing
 from holdfast.flow import Steps, ask, flow, run_text
 
 
@@ -57,7 +57,9 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
     Raises: SchemaMismatch when the database is ahead of this library.
     After a crash: nothing happened, or the version tells how far it came; run it again.
     """
-    yield from ask("schema_lock")
+    [[granted]] = yield from ask("schema_lock")
+    if granted == 0:
+        raise DatabaseBusy("lock_timeout", "another migrator is at work")
     yield from ask("schema_create")
     yield from ask("meta_create")
     todo = yield from pending(known)
@@ -65,6 +67,7 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
         for statement in migration.statements:
             yield from run_text(migration.name, statement)
         yield from ask("version_write", version=str(migration.number))
+    yield from ask("schema_unlock")
     return todo
 
 

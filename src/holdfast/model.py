@@ -68,6 +68,8 @@ class Lease(NamedTuple):
     lease_ms: int
     available_at: Any
     created_at: Any
+    # Asked for while an earlier attempt had the job, and not seen by it.
+    cancel_requested: Any = False
 
     @property
     def job_id(self) -> str:

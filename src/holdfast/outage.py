@@ -1,4 +1,4 @@
-"""An outage of the database, said once, with pauses that grow."""
+"""An outage of the database, said once, with pauses that grow; and what is no outage but a refusal."""
 
 from __future__ import annotations
 
@@ -8,9 +8,28 @@ import time
 from collections.abc import Callable
 
 from holdfast import events
-from holdfast.errors import DatabaseBusy, StoreError
+from holdfast.dialects.postgres import sqlstate
+from holdfast.errors import DatabaseBusy, QueryFailed, StoreError, UniqueViolation
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+
+# SQLSTATE classes that speak of the data: data exception, integrity, cardinality, limits, check option, raised by a
+# trigger. All others (disk full, read-only, cancelled, no rights) may pass, and the same write may succeed then.
+_DATA = ("21", "22", "23", "44", "54", "P0")
+_SQLITE_PASSES = ("full", "readonly", "read-only", "out of memory", "interrupted", "disk")
+
+
+def refused(error: Exception) -> bool:
+    """Tell whether the database refused this very data, so that repeating the write cannot help."""
+    if isinstance(error, UniqueViolation):
+        return True
+    if not isinstance(error, QueryFailed):
+        return False
+    state = sqlstate(error)
+    if state is not None:
+        return state.startswith(_DATA)
+    cause = error.__cause__
+    return type(cause).__module__ == "sqlite3" and not any(word in str(cause) for word in _SQLITE_PASSES)
 
 
 class Outage:
@@ -20,22 +39,25 @@ class Outage:
         self._worker = worker
         self._emit = emit
         self._since: float | None = None
-        self._pause = FIRST_PAUSE
 
-    async def pause(self, error: StoreError) -> None:
-        """Note a failure and wait before the next try; a deadlock or a busy file is no outage."""
+    async def pause(self, error: StoreError, tries: int, longest: float = LONGEST_PAUSE) -> None:
+        """Note the so-many-th failure in a row of one piece of work, and wait before its next try.
+
+        A deadlock or a busy file is no outage; nor is a single failure, which may be a connection gone stale.
+        """
         if isinstance(error, DatabaseBusy):
             await asyncio.sleep(random.uniform(0.005, 0.05))
             return
-        if self._since is None:
+        if self._since is None and tries > 1:
             self._since = time.monotonic()
-            self._pause = FIRST_PAUSE
             self._emit(events.DatabaseLost(self._worker, str(error)))
-        pause, self._pause = self._pause, min(LONGEST_PAUSE, self._pause * 2)
-        await asyncio.sleep(random.uniform(0.5, 1.0) * pause)
+        # By the age of the outage, not by the count of failures: several tasks fail side by side.
+        age = 0.0 if self._since is None else time.monotonic() - self._since
+        await asyncio.sleep(random.uniform(0.5, 1.0) * min(longest, max(FIRST_PAUSE, age / 2)))
 
-    def over(self) -> None:
-        """Note that the database answers."""
-        if self._since is not None:
+    def over(self, asked_at: float) -> None:
+        """Note that the database answered what it was asked at this moment."""
+        # An answer to a question from before the outage says nothing about now.
+        if self._since is not None and asked_at > self._since:
             self._emit(events.DatabaseRegained(self._worker, time.monotonic() - self._since))
             self._since = None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +22,15 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.worker import Worker
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Exit codes after which a new child would only fail the same way: schema, database unreachable at start.
 HOPELESS = (3, 4)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+# A child that lived this long did not die of its start: the next pause is the first again.
+SETTLED = 60.0
+# What a worker gets beyond its drain time to write its outcomes, before the process is ended under it.
+GRACE = 10.0
+ORPHAN_WATCH = 1.0
 
 
 def main(app: Holdfast, *, processes: int = 1, **options: Any) -> int:
@@ -32,29 +42,81 @@ def main(app: Holdfast, *, processes: int = 1, **options: Any) -> int:
         return run_one(app, **options)
     if app.store.in_memory:
         raise ConfigError("processes", "a database in memory belongs to one process", processes)
-    return Supervisor(processes, lambda: _child(app, options)).run()
+    return Supervisor(processes, lambda parent: _child(app, options, parent)).run()
 
 
-def run_one(app: Holdfast, **options: Any) -> int:
-    """Run one worker in this process."""
+def run_one(app: Holdfast, *, parent: int | None = None, **options: Any) -> int:
+    """Run one worker in this process; one with a parent stops when that is gone."""
     worker = app.worker(**options)
-    _run(_with_signals(worker))
+    _run(_with_signals(worker, parent))
     return 0 if worker.failure is None else 1
 
 
-async def _with_signals(worker: Worker) -> None:
-    loop = asyncio.get_running_loop()
+async def _with_signals(worker: Worker, parent: int | None) -> None:
+    deadline = Deadline(worker.drain + GRACE)
     seen: list[int] = []
 
-    def on_signal(number: int) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
         seen.append(number)
+        deadline.set(at_once=len(seen) > 1)
         worker.stop(signal.Signals(number).name, at_once=len(seen) > 1)
 
-    running = asyncio.create_task(worker.run())
-    await asyncio.sleep(0)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
-    await running
+    # Not the loop's own handlers: those stay silent while a handler blocks the loop.
+    before = {number: signal.signal(number, on_signal) for number in SIGNALS}
+    orphaned = asyncio.create_task(_stop_when_orphaned(worker, parent))
+    try:
+        await worker.run()
+    finally:
+        orphaned.cancel()
+        if worker.stuck:
+            # Closing the loop would wait for ever for handlers that ignore their cancellation.
+            _leave(1)
+        await worker.app.aclose()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        deadline.clear()
+
+
+async def _stop_when_orphaned(worker: Worker, parent: int | None) -> None:
+    while parent is not None and os.getppid() == parent:  # noqa: ASYNC110 - nobody tells a process of this
+        await asyncio.sleep(ORPHAN_WATCH)
+    if parent is not None:
+        worker.stop("its parent process is gone")
+
+
+class Deadline:
+    """Ends the process some time after a signal, whatever its event loop does: a blocked one hears nothing."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timer: threading.Timer | None = None
+
+    def set(self, at_once: bool) -> None:
+        if self._timer is not None and not at_once:
+            return
+        self.clear()
+        self._timer = threading.Timer(5.0 if at_once else self._seconds, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def clear(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self) -> None:
+        log.error("the worker did not stop in time: ending the process; what it held is reaped when its leases end")
+        _leave(1)
+
+
+def _leave(code: int) -> None:
+    """End the process here and now, with what it said so far."""
+    with suppress(Exception):
+        logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
@@ -68,9 +130,10 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
             runner.run(work)
 
 
-def _child(app: Holdfast, options: dict[str, Any]) -> int:
+def _child(app: Holdfast, options: dict[str, Any], parent: int) -> int:
     try:
-        return run_one(app, **options)
+        app.store.forked()
+        return run_one(app, parent=parent, **options)
     except Exception as error:
         log.error("worker process %d: %s", os.getpid(), error)
         return int(getattr(error, "exit_code", 1))
@@ -79,51 +142,96 @@ def _child(app: Holdfast, options: dict[str, Any]) -> int:
 class Supervisor:
     """Keeps so many children alive, passes signals on, and starts a new child where one died."""
 
-    def __init__(self, count: int, child: Callable[[], int]) -> None:
+    def __init__(self, count: int, child: Callable[[int], int]) -> None:
         self._count = count
         self._child = child
-        self._pids: set[int] = set()
+        # By pid, when each child was started; and when to start those that are to follow.
+        self._children: dict[int, float] = {}
+        self._due: list[float] = []
+        self._pause = FIRST_PAUSE
         self._stopping = False
         self._code = 0
 
     def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        reader, writer = os.pipe()
+        for end in (reader, writer):
+            os.set_blocking(end, False)
+        # Any signal, a child's death too, writes a byte here and ends the wait below.
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in SIGNALS:
             signal.signal(number, self._pass_on)
-        for _ in range(self._count):
-            self._fork()
-        pause = FIRST_PAUSE
-        while self._pids:
-            pid, status = os.wait()
-            self._pids.discard(pid)
-            code = os.waitstatus_to_exitcode(status)
-            if code == 0 or self._stopping:
-                continue
-            if code in HOPELESS:
-                self._give_up(code)
-                continue
-            log.error("worker process %d ended with code %d; starting another in %.1f s", pid, code, pause)
-            time.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 2)
+        self._due = [0.0] * self._count
+        while self._children or (self._due and not self._stopping):
+            self._start_due()
+            select.select([reader], [], [], self._until_due())
+            with suppress(BlockingIOError):
+                os.read(reader, 1024)
+            self._bury()
+        return self._code
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        due = [moment for moment in self._due if moment <= now]
+        self._due = [moment for moment in self._due if moment > now]
+        for _ in due:
             if not self._stopping:
                 self._fork()
-        return self._code
+
+    def _until_due(self) -> float | None:
+        return max(0.0, min(self._due) - time.monotonic()) if self._due else None
+
+    def _bury(self) -> None:
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            self._after(pid, os.waitstatus_to_exitcode(status))
+
+    def _after(self, pid: int, code: int) -> None:
+        started = self._children.pop(pid, None)
+        if started is None or code == 0 or self._stopping:
+            return
+        if code in HOPELESS:
+            self._code = code
+            self._pass_on(signal.SIGTERM, None)
+            return
+        now = time.monotonic()
+        if now - started > SETTLED:
+            self._pause = FIRST_PAUSE
+        log.error("worker process %d ended with code %d; starting another in %.1f s", pid, code, self._pause)
+        self._due.append(now + self._pause)
+        self._pause = min(LONGEST_PAUSE, self._pause * 2)
 
     def _fork(self) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
+        parent = os.getpid()
+        # A signal between fork and the lines after it would reach a parent that does not know its child yet, or a
+        # child that still thinks it is the parent.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         pid = os.fork()
         if pid:
-            self._pids.add(pid)
+            self._children[pid] = time.monotonic()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             return
-        for number in (signal.SIGTERM, signal.SIGINT):
+        code = 1
+        try:
+            self._become_child()
+            code = self._child(parent)
+        finally:
+            _leave(code)
+
+    def _become_child(self) -> None:
+        # A group of its own: Ctrl-C reaches the parent, which passes it on, and so counts once.
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        for number in (*SIGNALS, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        os._exit(self._child())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         self._stopping = True
-        for pid in self._pids:
-            os.kill(pid, number)
-
-    def _give_up(self, code: int) -> None:
-        self._code = code
-        self._pass_on(signal.SIGTERM, None)
+        for pid in list(self._children):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)

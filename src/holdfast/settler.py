@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from holdfast import events, jobs
-from holdfast.executor import Ended
+from holdfast.errors import StoreError, UniqueViolation
+from holdfast.executor import Ended, Write
+from holdfast.fingerprint import ErrorRecord
 from holdfast.flow import Flow
 from holdfast.model import Finish, PutBack
 
@@ -17,7 +20,11 @@ BATCH = 2_000
 
 
 class Settler:
-    """Collects what slots end with; while one batch is being written the next one grows."""
+    """Collects what slots end with; while one batch is being written the next one grows.
+
+    `run` outlives outages and raises only where the database refuses the data itself; then the batch is taken apart,
+    so that one outcome that cannot be stored costs itself and nothing else.
+    """
 
     def __init__(
         self,
@@ -40,23 +47,26 @@ class Settler:
     def unsettled(self) -> int:
         return len(self._waiting) + self._writing
 
-    def add(self, ended: Ended) -> Awaitable[None] | None:
-        """Take an outcome; returns something to wait for when too many are unwritten."""
+    def add(self, ended: Ended) -> None:
+        """Take an outcome."""
         if ended.write is None:
             self._report(ended)
-            return None
+            return
         self._waiting.append(ended)
         self._empty.clear()
         self._something.set()
-        if self.unsettled < BOUND:
-            return None
-        self._room.clear()
-        return self._until_room()
+        if self.unsettled >= BOUND:
+            self._room.clear()
+
+    def add_and_hold(self, ended: Ended) -> Awaitable[Any] | None:
+        """Take an outcome from a slot; returns something to wait for when too many are unwritten."""
+        self.add(ended)
+        return None if self._room.is_set() else self._room.wait()
 
     async def serve(self) -> None:
         while True:
             await self._something.wait()
-            batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+            batch = self._take()
             if not self._waiting:
                 self._something.clear()
             if batch:
@@ -66,28 +76,80 @@ class Settler:
         """Wait until every outcome is written."""
         await self._empty.wait()
 
-    async def _until_room(self) -> None:
-        await self._room.wait()
+    def _take(self) -> list[Ended]:
+        """Take the next batch, each job once: an old lease and a new one of the same job must not be mixed up."""
+        batch: dict[Any, Ended] = {}
+        again: list[Ended] = []
+        for ended in self._waiting[:BATCH]:
+            if ended.work.lease.id in batch:
+                again.append(ended)
+            else:
+                batch[ended.work.lease.id] = ended
+        self._waiting = again + self._waiting[BATCH:]
+        return list(batch.values())
 
     async def _write(self, batch: list[Ended]) -> None:
         self._writing = len(batch)
-        finishes = [ended.write for ended in batch if isinstance(ended.write, Finish)]
-        returns = [ended.write for ended in batch if isinstance(ended.write, PutBack)]
-        settled = await self._run(jobs.settle(finishes, returns))
+        await self._settle(batch)
         self._writing = 0
-        for ended in batch:
-            self._report(ended, lost=ended.work.lease.job_id in settled.lost)
         if self.unsettled < BOUND:
             self._room.set()
         if not self._waiting:
             self._empty.set()
 
+    async def _settle(self, batch: list[Ended]) -> None:
+        finishes = [ended.write for ended in batch if isinstance(ended.write, Finish)]
+        returns = [ended.write for ended in batch if isinstance(ended.write, PutBack)]
+        try:
+            settled = await self._run(jobs.settle(finishes, returns))
+        except StoreError as error:
+            await self._settle_apart(batch, error)
+            return
+        for ended in batch:
+            self._report(ended, lost=ended.work.lease.job_id in settled.lost)
+
+    async def _settle_apart(self, batch: list[Ended], error: StoreError) -> None:
+        """Write a refused batch in halves, and a single refused outcome in plainer words."""
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            await self._settle(batch[:middle])
+            await self._settle(batch[middle:])
+            return
+        [ended] = batch
+        plainer = self._plainer(ended, error)
+        if plainer is not None:
+            await self._settle([Ended(ended.work, plainer, ended.event)])
+            return
+        # Nothing about it can be written. Its lease runs out, and the reaper has its own way to end a job.
+        self._forget(ended)
+        self._emit(events.SettleRefused(*_about(ended), str(error)))
+
+    def _plainer(self, ended: Ended, error: StoreError) -> Write | None:
+        """Return the outcome with less in it; None when there is nothing left to leave out."""
+        write = ended.write
+        if isinstance(write, Finish) and isinstance(error, UniqueViolation) and write.keep:
+            # The finished table has this job already: what is left to do is to take it out of the live one.
+            return write._replace(keep=False)
+        if isinstance(write, Finish) and write.result is not None:
+            self._emit(events.ResultDropped(*_about(ended), str(error)))
+            return write._replace(result=None, error=_record(ended, error))
+        if write is not None and write.error is not None:
+            return write._replace(error=None)
+        return None
+
     def _report(self, ended: Ended, lost: bool = False) -> None:
         self._forget(ended)
-        if lost and isinstance(ended.event, events.JobEvent):
-            ended_as = ended.event
-            self._emit(
-                events.LeaseWasLost(ended_as.worker, ended_as.id, ended_as.kind, ended_as.queue, ended_as.attempt)
-            )
-        else:
-            self._emit(ended.event)
+        self._emit(events.LeaseWasLost(*_about(ended)) if lost else ended.event)
+
+
+def _about(ended: Ended) -> tuple[str, str, str, str, int]:
+    event = ended.event
+    return (event.worker, event.id, event.kind, event.queue, event.attempt)
+
+
+def _record(ended: Ended, error: StoreError) -> str:
+    now = datetime.now(UTC)
+    began = ended.work.started_at or now
+    lease, worker = ended.work.lease, ended.event.worker
+    record = ErrorRecord.of(error, attempt=lease.attempt, worker=worker, started_at=began, failed_at=now)
+    return record.named("ResultDropped").to_json()

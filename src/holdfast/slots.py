@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
-from holdfast import events
-from holdfast.executor import Ended, Executor, Work
+from holdfast.executor import Ended, Executor, Interrupt, Work
 
 # A handler that never waits would keep the loop to itself: let others in after so many seconds.
 TURN = 0.005
+# How long handlers that ignore their cancellation are waited for at the very end.
+CLOSING = 1.0
 
 
 class Slots:
@@ -22,27 +24,27 @@ class Slots:
         self,
         count: int,
         executor: Executor,
-        on_end: Callable[[Ended], Awaitable[None] | None],
+        on_end: Callable[[Ended], Awaitable[Any] | None],
         on_free: Callable[[], None],
     ) -> None:
         self.count = count
         self.buffer: deque[Work] = deque()
         self.running: set[Work] = set()
         self.finished = 0
+        # Seconds that attempts took, all together.
+        self.busy = 0.0
         self._executor = executor
         self._on_end = on_end
         self._on_free = on_free
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._quiet = asyncio.Event()
         self._quiet.set()
+        self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
+    def start(self) -> list[asyncio.Task[None]]:
         self._tasks = [asyncio.create_task(self._serve(), name=f"holdfast-slot-{n}") for n in range(self.count)]
-
-    @property
-    def idle(self) -> int:
-        return max(0, self.count - len(self.running) - len(self.buffer))
+        return self._tasks
 
     def feed(self, works: list[Work]) -> None:
         self.buffer.extend(works)
@@ -59,73 +61,83 @@ class Slots:
     def running_of(self, kind: str) -> int:
         return sum(1 for work in (*self.running, *self.buffer) if work.lease.kind == kind)
 
-    def interrupt(self, work: Work, why: str) -> None:
+    def interrupt(self, work: Work, why: Interrupt) -> None:
         """Stop an attempt: an async handler is cancelled, a `def` one is told by its job's flags."""
-        if work.slot is None or work.interrupt is not None:
+        if work.slot is None or work.interrupt is not None or work.job is None:
             return
-        if work.job is not None:
-            work.job.lost = why != "cancelled"
-            work.job.cancel_requested = why == "cancelled"
+        if why != "stop" and work.job.completing:
+            # Its own commit is under way, or done, and took the row: the fence has the word there, not this news.
+            return
+        if why == "cancelled":
+            work.job.cancel_requested = True
+        else:
+            work.job.lost = True
         if work.handler.is_async or why == "stop":
             work.interrupt = why
             work.slot.cancel()
 
     async def quiet(self) -> None:
-        """Wait until no attempt runs."""
+        """Wait until no attempt runs and every outcome has been handed on."""
         await self._quiet.wait()
 
-    async def close(self) -> None:
+    async def close(self) -> int:
+        """End every slot and return how many handlers would not end."""
+        self._closing = True
+        for work in self.running:
+            work.interrupt = work.interrupt or "stop"
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        _, stuck = await asyncio.wait(self._tasks, timeout=CLOSING)
+        return len(stuck)
 
     async def _serve(self) -> None:
         task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
-        turn_ends = time.monotonic() + TURN
-        while True:
-            if not self.buffer:
-                await self._job_comes()
-                turn_ends = time.monotonic() + TURN
-                continue
-            work = self.buffer.popleft()
-            ended = await self._attempt(work, task)
-            self.finished += 1
-            pressure = self._on_end(ended)
+        while not self._closing:
+            try:
+                await self._take_turn(task)
+            except asyncio.CancelledError:
+                # Either the worker closes, or a handler had kept hold of this task: a slot outlives that.
+                _calm(task)
+
+    async def _take_turn(self, task: asyncio.Task[Any]) -> None:
+        if not self.buffer:
+            await self._job_comes()
+        ends = time.monotonic() + TURN
+        while self.buffer and not self._closing:
+            pressure = await self._run(self.buffer.popleft(), task)
+            self._on_free()
             if pressure is not None:
                 await pressure
-            if not self.buffer:
-                self._on_free()
-            if time.monotonic() > turn_ends:
+            if time.monotonic() > ends:
                 await asyncio.sleep(0)
-                turn_ends = time.monotonic() + TURN
+                return
 
-    async def _attempt(self, work: Work, task: asyncio.Task[Any]) -> Ended:
-        work.slot = task
+    async def _run(self, work: Work, task: asyncio.Task[Any]) -> Awaitable[Any] | None:
         self.running.add(work)
         self._quiet.clear()
         try:
-            return await self._executor.attempt(work)
-        except asyncio.CancelledError:
-            if work.interrupt is None:
-                raise
-            return self._interrupted(work)
+            ended = await self._attempt(work, task)
+            self.finished += 1
+            self.busy += time.monotonic() - work.started
+            return self._on_end(ended)
         finally:
-            work.slot = None
+            # Only now, so that whoever waits for quiet finds the outcome handed on.
             self.running.discard(work)
             if not self.running:
                 self._quiet.set()
-            if work.interrupt is not None:
-                while task.cancelling():
-                    task.uncancel()
 
-    def _interrupted(self, work: Work) -> Ended:
-        match work.interrupt:
-            case "cancelled":
-                return self._executor.cancelled(work, "cancelled while it ran")
-            case "stop":
-                return self._executor.released(work)
-            case _:
-                return Ended(work, None, events.LeaseWasLost(*self._executor.about(work)))
+    async def _attempt(self, work: Work, task: asyncio.Task[Any]) -> Ended:
+        work.slot = task
+        try:
+            return await self._executor.attempt(work)
+        finally:
+            work.slot = None
+            if task.cancelling() and not self._closing:
+                _calm(task)
+                # A cancellation that came while the handler ran, and that it never waited for, strikes at the next
+                # wait: let it strike here, where no other job is hit.
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
 
     async def _job_comes(self) -> None:
         future = asyncio.get_running_loop().create_future()
@@ -146,3 +158,8 @@ class Slots:
                 future.set_result(None)
                 return True
         return False
+
+
+def _calm(task: asyncio.Task[Any]) -> None:
+    while task.cancelling():
+        task.uncancel()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,6 +23,7 @@ from holdfast.flow import Flow, adrive, drive
 from holdfast.links import AsyncLink, AsyncPool, Link, Pool
 from holdfast.migrate import Migration
 from holdfast.options import StoreOptions
+from holdfast.threaded import AsyncTx
 
 T = TypeVar("T")
 
@@ -42,7 +45,7 @@ class Store:
     re-runs it from the start, on a new connection where needed.
     """
 
-    def __init__(self, url: str, options: StoreOptions | None = None) -> None:
+    def __init__(self, url: str, options: StoreOptions | None = None, *, beside: Store | None = None) -> None:
         self.url = url
         self.options = options or StoreOptions()
         self.dialect = dialect_for(url, self.options)
@@ -50,10 +53,10 @@ class Store:
         self.now: datetime | None = None
         self.embedded = self.dialect.embedded
         self.in_memory = self.embedded and path_of(url) == MEMORY
-        size = 1 if self.in_memory else self.options.pool_size
-        self._pool = Pool(size, self._open)
-        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = weakref.WeakKeyDictionary()
-        self._threads = ThreadPoolExecutor(size, "holdfast-sqlite") if self.embedded else None
+        self._beside = beside
+        # SQLite lets one write at a time: waiting in line here beats its own polling for the lock.
+        self._line: threading.Lock = threading.Lock() if beside is None else beside._line
+        self._open_pools()
         if self.in_memory:
             self.run(migrate.apply(self.migrations))
 
@@ -65,7 +68,37 @@ class Store:
         return [Migration(*entry) for entry in self.dialect.migrations()]
 
     def clock(self) -> datetime | None:
-        return self.now
+        return self.now if self._beside is None else self._beside.clock()
+
+    def beside(self, pool_size: int) -> Store:
+        """Return a store on the same database with connections of its own, which nobody else can use up."""
+        return self if self.in_memory else Store(self.url, replace(self.options, pool_size=pool_size), beside=self)
+
+    def forked(self) -> None:
+        """Forget the connections and threads of the parent process: they are not this process's to use or to close."""
+        self._line = threading.Lock()
+        self._open_pools()
+
+    def _open_pools(self) -> None:
+        size = 1 if self.in_memory else self.options.pool_size
+        self._pool = Pool(size, self.open, self.options.connect_timeout)
+        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = weakref.WeakKeyDictionary()
+        self._threads: ThreadPoolExecutor | None = None
+        self._thread_count = size
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait in line where the database has one writer; a caller that holds the turn already would wait for ever."""
+        if not self.embedded:
+            yield
+            return
+        patience = self.options.busy_timeout
+        if not self._line.acquire(timeout=patience):
+            raise DatabaseBusy("busy", f"another transaction of this process was not over within {patience:g} s")
+        try:
+            yield
+        finally:
+            self._line.release()
 
     def run(self, work: Flow[T]) -> T:
         """Run a flow in a transaction of its own."""
@@ -77,7 +110,7 @@ class Store:
         return self.run_once(work)
 
     def run_once(self, work: Flow[T]) -> T:
-        with self._pool.link() as link:
+        with self._turn(), self._pool.link() as link:
             return link.transact(work)
 
     async def arun(self, work: Flow[T]) -> T:
@@ -90,9 +123,9 @@ class Store:
         return await self.arun_once(work)
 
     async def arun_once(self, work: Flow[T]) -> T:
-        if self._threads is not None:
+        if self.embedded:
             # SQLite has no async driver: one hop to a thread for the whole flow, not one per statement.
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_once, work)
+            return await asyncio.get_running_loop().run_in_executor(self._executor(), self.run_once, work)
         async with self._apool().link() as link:
             return await link.transact(work)
 
@@ -102,12 +135,19 @@ class Store:
 
     async def arun_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
         """Run a flow in the caller's transaction, on a connection of async code."""
-        return await adrive(work, await adopt.asession(tx, self.dialect, self.clock, what))
+        session = tx if isinstance(tx, AsyncTx) else await adopt.asession(tx, self.dialect, self.clock, what)
+        return await adrive(work, session)
 
     @contextmanager
     def link(self) -> Iterator[Link]:
         """Lend a sync connection."""
         with self._pool.link() as link:
+            yield link
+
+    @contextmanager
+    def transaction(self) -> Iterator[Link]:
+        """Lend a sync connection inside a transaction, which the block's end commits."""
+        with self._turn(), self._pool.link() as link, link.transaction():
             yield link
 
     @asynccontextmanager
@@ -121,12 +161,13 @@ class Store:
         self.run(migrate.check(SCHEMA_VERSION))
 
     def close(self) -> None:
-        """Close every connection; async ones are cut, so close from the loop that used them where that matters."""
+        """Close every connection; the next use opens new ones. Async ones are closed by `aclose`, on their loop."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=True)
         self._pool.close()
         for pool in list(self._async_pools.values()):
             pool.close()
-        if self._threads is not None:
-            self._threads.shutdown(wait=True)
 
     def forget_loop(self) -> None:
         """Cut the async connections of the running event loop, before that loop is closed."""
@@ -137,9 +178,17 @@ class Store:
     async def aclose(self) -> None:
         """Close every connection; those of the running loop here: a transport is not for other threads to touch."""
         self.forget_loop()
+        # Their sockets close when the loop comes round to it.
+        await asyncio.sleep(0)
         await asyncio.to_thread(self.close)
 
-    def _open(self) -> Link:
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._thread_count, "holdfast-sqlite")
+        return self._threads
+
+    def open(self) -> Link:
+        """Open a sync connection that belongs to the caller."""
         with translated(self.dialect):
             return Link(self.dialect.connect(self.url), self.dialect, self.clock)
 
@@ -153,7 +202,7 @@ class Store:
         loop = asyncio.get_running_loop()
         pool = self._async_pools.get(loop)
         if pool is None:
-            pool = self._async_pools[loop] = AsyncPool(self.options.pool_size, self.aopen)
+            pool = self._async_pools[loop] = AsyncPool(self.options.pool_size, self.aopen, self.options.connect_timeout)
         return pool
 
 

@@ -10,76 +10,96 @@ from queue import SimpleQueue
 from typing import Any
 
 
+class Call:
+    """One call on a thread, and the future that the event loop waits for."""
+
+    __slots__ = ("_context", "_fn", "_loop", "abandoned", "future", "over")
+
+    def __init__(self, fn: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[Any] = loop.create_future()
+        # Nobody waits any more: it need not start, and its thread is no longer counted.
+        self.abandoned = False
+        self.over = False
+        self._fn = fn
+        self._loop = loop
+        self._context = contextvars.copy_context()
+
+    def run(self) -> tuple[Any, BaseException | None]:
+        try:
+            return self._context.run(self._fn), None
+        except BaseException as error:
+            return None, error
+
+    def deliver(self, value: Any, error: BaseException | None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._settle, value, error)
+        except RuntimeError:
+            # The loop is closed: the worker stopped and nobody waits any more.
+            return
+
+    def _settle(self, value: Any, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(value)
+        elif isinstance(error, StopIteration):
+            # A future refuses StopIteration; a handler that leaks one has failed all the same.
+            self.future.set_exception(RuntimeError(f"the handler raised {error!r}"))
+        else:
+            self.future.set_exception(error)
+
+
 class Threads:
-    """Runs calls on up to `limit` threads; one that was given up on no longer counts."""
+    """Runs calls on up to `limit` threads; one whose call was given up on no longer counts, and ends with that call."""
 
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit
         self._name = name
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._started = 0
-        self._idle = 0
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._lock = threading.Lock()
+        self._started = 0
+        # Calls handed in and not yet over: more than threads means that one more thread is needed.
+        self._load = 0
+        self._named = 0
 
-    def submit(self, fn: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run `fn` on a thread, in the caller's context, and return a future of the running loop."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        context = contextvars.copy_context()
-
-        def call() -> None:
-            try:
-                value, error = context.run(fn), None
-            except BaseException as raised:
-                value, error = None, raised
-            _deliver(loop, future, value, error)
-
-        self._start_one_if_needed()
-        self._calls.put(call)
-        return future
-
-    def abandon(self) -> None:
-        """Give up on one running call: its thread may end whenever it likes, another may start in its place."""
+    def submit(self, fn: Callable[[], Any]) -> Call:
+        """Run `fn` on a thread, in the caller's context."""
+        call = Call(fn, asyncio.get_running_loop())
         with self._lock:
-            self._limit += 1
+            self._load += 1
+            needed = self._load > self._started and self._started < self._limit
+            if needed:
+                self._started += 1
+                self._named += 1
+        self._calls.put(call)
+        if needed:
+            threading.Thread(target=self._serve, name=f"{self._name}-{self._named}", daemon=True).start()
+        return call
+
+    def abandon(self, call: Call) -> None:
+        """Give up on a call: it does not start any more, or ends whenever it likes while another thread takes over."""
+        call.future.cancel()
+        with self._lock:
+            if not call.over and not call.abandoned:
+                call.abandoned = True
+                self._started -= 1
+                self._load -= 1
 
     def close(self) -> None:
-        for _ in range(self._started):
-            self._calls.put(None)
-
-    def _start_one_if_needed(self) -> None:
         with self._lock:
-            if self._idle > 0:
-                self._idle -= 1
-                return
-            if self._started >= self._limit:
-                return
-            self._started += 1
-        threading.Thread(target=self._serve, name=f"{self._name}-{self._started}", daemon=True).start()
+            idle_and_busy = self._started
+        for _ in range(idle_and_busy):
+            self._calls.put(None)
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
-            call()
+            value, error = (None, None) if call.abandoned else call.run()
             with self._lock:
-                self._idle += 1
-
-
-def _deliver(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: Any, error: BaseException | None
-) -> None:
-    def settle() -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(value)
-        elif isinstance(error, StopIteration):
-            # A future refuses StopIteration; a handler that leaks one has failed all the same.
-            future.set_exception(RuntimeError(f"the handler raised {error!r}"))
-        else:
-            future.set_exception(error)
-
-    try:
-        loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        # The loop is closed: the worker stopped and nobody waits any more.
-        return
+                call.over = True
+                if call.abandoned:
+                    # Its place was given away when it was abandoned.
+                    return
+                self._load -= 1
+            call.deliver(value, error)
+            # The frame outlives the wait for the next call, and must not keep this one's objects alive.
+            del call, value, error

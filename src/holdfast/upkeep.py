@@ -6,10 +6,12 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast import events, jobs, registry
+from holdfast.errors import StoreError
 from holdfast.model import Outcome
 from holdfast.options import QueueOptions
 
@@ -27,6 +29,10 @@ PRUNE_CHUNK = 1_000
 # Of every pruning round so much time at most, so that a large backlog never starves the rest.
 PRUNE_TURN = 5.0
 GIVE_BACK = 0.5
+# Every sixth of a lease those are renewed that are a sixth old: one lost round, or two, costs no lease.
+ROUNDS = 6
+
+Round = Callable[[], Awaitable[None]]
 
 
 class Upkeep:
@@ -34,35 +40,72 @@ class Upkeep:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._shortest = min(handler.options.lease for handler in worker.handlers.values())
+        self._shorter = asyncio.Event()
 
     def start(self) -> list[asyncio.Task[None]]:
-        shortest = min(handler.options.lease for handler in self._worker.handlers.values())
-        rounds: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
-            # Every sixth of a lease those are renewed whose last third begins before the next round.
-            ("renew", shortest / 6, self._renew),
+        rounds: list[tuple[str, float, Round]] = [
             ("reap", REAP, self._reap),
             ("beat", BEAT, self._beat),
             ("prune", PRUNE, self._prune),
             ("give-back", GIVE_BACK, self._give_back),
         ]
-        return [asyncio.create_task(_every(period, fn), name=f"holdfast-{name}") for name, period, fn in rounds]
+        return [
+            asyncio.create_task(self._renewing(), name="holdfast-renew"),
+            asyncio.create_task(self._feeling_the_pulse(), name="holdfast-pulse"),
+            *(asyncio.create_task(self._every(*one), name=f"holdfast-{one[0]}") for one in rounds),
+        ]
+
+    def hold(self, lease_seconds: float) -> None:
+        """Note a lease that was claimed; one shorter than all before makes the rounds quicker from now on."""
+        if lease_seconds < self._shortest:
+            self._shortest = lease_seconds
+            self._shorter.set()
+
+    async def _every(self, name: str, period: float, fn: Round) -> None:
+        said = ""
+        while True:
+            await asyncio.sleep(random.uniform(0.8, 1.0) * period)
+            try:
+                await fn()
+                said = ""
+            except StoreError as error:
+                if str(error) != said:
+                    said = str(error)
+                    self._worker.app.events.emit(events.UpkeepFailed(self._worker.id, name, said))
+
+    async def _renewing(self) -> None:
+        while True:
+            self._shorter.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._shorter.wait(), random.uniform(0.8, 1.0) * self._shortest / ROUNDS)
+            await self._renew()
+
+    async def _feeling_the_pulse(self) -> None:
+        """Sleep and see how late the waking is: nothing else tells a blocked loop from a slow database."""
+        while True:
+            period = self._shortest / ROUNDS
+            asleep = time.monotonic()
+            await asyncio.sleep(period)
+            late = time.monotonic() - asleep - period
+            if late > self._shortest / 2:
+                self._worker.app.events.emit(events.LoopBlocked(self._worker.id, late))
 
     async def _renew(self) -> None:
         worker = self._worker
         now = time.monotonic()
-        due = [work for work in list(worker.held.values()) if now - work.renewed >= work.lease.lease_ms / 6000]
+        due = [work for work in worker.held.values() if _is_due(work, now)]
         if not due:
             return
-        late = max(now - work.renewed - work.lease.lease_ms / 1000 for work in due)
-        if late > 0:
-            worker.app.events.emit(events.LoopBlocked(worker.id, late))
-        renewed = await worker.outlive(jobs.renew([(work.lease, work.lease.lease_ms) for work in due]))
+        leases = [(work.lease, work.lease.lease_ms) for work in due]
+        # An answer that takes a whole lease comes too late: give up on that connection and ask again on another.
+        renewed = await worker.outlive(jobs.renew(leases), within=max(1.0, self._shortest / 2))
         for work in due:
             self._after_renewal(work, renewed, now)
 
     def _after_renewal(self, work: Work, renewed: jobs.Renewed, asked_at: float) -> None:
         job_id = work.lease.job_id
-        if job_id not in self._worker.held:
+        if self._worker.held.get(job_id) is not work:
             return
         if job_id not in renewed.kept:
             self._worker.lose(work)
@@ -116,12 +159,13 @@ class Upkeep:
         self._worker.give_back_stale()
 
 
+def _is_due(work: Work, now: float) -> bool:
+    """Tell whether a lease is a sixth old; one whose job is being completed belongs to that transaction."""
+    if work.job is not None and work.job.completing:
+        return False
+    return now - work.renewed >= work.lease.lease_ms / 1000 / ROUNDS
+
+
 def retention(queue: QueueOptions, outcome: Outcome) -> float:
     """Return how many seconds a queue keeps jobs of this outcome."""
     return {"done": queue.keep_done, "dead": queue.keep_dead, "cancelled": queue.keep_cancelled}[outcome]
-
-
-async def _every(period: float, fn: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await asyncio.sleep(random.uniform(0.8, 1.0) * period)
-        await fn()

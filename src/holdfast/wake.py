@@ -10,7 +10,10 @@ from typing import Any
 
 from holdfast import events
 from holdfast.dialects.postgres import Postgres
-from holdfast.errors import HoldfastError, redact
+from holdfast.dialects.sessions import translated
+from holdfast.errors import DatabaseBusy, HoldfastError, redact
+from holdfast.flow import Rows, Statement
+from holdfast.links import Link
 from holdfast.store import Store
 
 # How often the listening session proves itself alive, and how long its own echo may take.
@@ -18,6 +21,9 @@ PROBE, ECHO = 10.0, 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 # SQLite: how often the file's change counter is read. 40 reads a second cost about a thousandth of a core.
 WATCH = 0.025
+# MySQL: how often the newest job is looked for; docs/decisions/0010-mysql-drivers.md has what it costs.
+LOOK = 0.03
+LONGEST_WATCH_PAUSE = 1.0
 
 Wake = Callable[[str | None], None]
 Emit = Callable[[events.Event], None]
@@ -62,7 +68,10 @@ class PostgresListener:
         self._lost.clear()
         try:
             link.raw.add_termination_listener(lambda _: self._lost.set())
-            await link.raw.add_listener(self._channel, self._heard)
+            async with asyncio.timeout(ECHO):
+                await link.raw.add_listener(self._channel, self._heard)
+            # Whatever was enqueued before this moment told nobody.
+            self._wake(None)
             while True:
                 await self._probe(link.raw)
                 self._say_alive()
@@ -113,27 +122,82 @@ class PostgresListener:
 class SqliteWatcher:
     """Watches the file's change counter, which every commit of another connection moves."""
 
-    def __init__(self, store: Store, wake: Wake) -> None:
+    def __init__(self, store: Store, worker: str, wake: Wake, emit: Emit) -> None:
         self._store = store
+        self._worker = worker
         self._wake = wake
-        self.alive = False
+        self._emit = emit
+        self._lost_at: float | None = None
 
     async def serve(self) -> None:
-        with self._store.link() as link:
+        while True:
+            try:
+                await self._watch()
+            except HoldfastError as error:
+                # The file is away (a folder unmounted, a disk failing): the worker's own work says so and waits too.
+                if self._lost_at is None:
+                    self._lost_at = time.monotonic()
+                    self._emit(events.ListenerLost(self._worker, str(error)))
+            await asyncio.sleep(LONGEST_WATCH_PAUSE)
+
+    async def _watch(self) -> None:
+        # Opening may wait for a lock; reading the counter never does.
+        link = await asyncio.to_thread(self._store.open)
+        try:
+            link.tell("pragma busy_timeout = 0")
             seen = None
             while True:
-                [version] = link.raw.execute("pragma data_version").fetchone()
-                if version != seen:
+                version = self._version(link)
+                if version != seen and version is not None:
                     seen = version
                     self._wake(None)
-                self.alive = True
                 await asyncio.sleep(WATCH)
+        finally:
+            link.close()
+
+    def _version(self, link: Link) -> int | None:
+        with translated(link.dialect):
+            try:
+                [version] = link.raw.execute("pragma data_version").fetchone()
+            except Exception as error:
+                if isinstance(link.dialect.translate(error), DatabaseBusy):
+                    return None
+                raise
+        if self._lost_at is not None:
+            self._emit(events.ListenerRegained(self._worker, time.monotonic() - self._lost_at))
+            self._lost_at = None
+        return int(version)
 
 
-def waker(store: Store, worker: str, wake: Wake, emit: Emit) -> PostgresListener | SqliteWatcher | None:
+class MysqlWatcher(PostgresListener):
+    """Looks for the newest job many times a second, on a connection of its own: MySQL has nothing that tells.
+
+    Ids rise with time, so a job that was just enqueued is the last by primary key. A retry or a replay keeps its id and
+    waits for the worker's own poll.
+    """
+
+    async def _listen(self) -> None:
+        link = await self._store.aopen(None, "holdfast-watcher")
+        newest = Statement("newest", {}, text=link.dialect.place("select max(id) from holdfast_jobs"))
+        seen: Rows | None = None
+        try:
+            while True:
+                async with asyncio.timeout(ECHO):
+                    rows = await link.session.run(newest)
+                if rows != seen:
+                    seen = rows
+                    self._wake(None)
+                self._say_alive()
+                await asyncio.sleep(LOOK)
+        finally:
+            link.close()
+
+
+def make_waker(store: Store, worker: str, wake: Wake, emit: Emit) -> PostgresListener | SqliteWatcher | None:
     """Choose what wakes a worker of this store; None leaves it to polling."""
     if store.in_memory or not store.options.notify:
         return None
     if store.embedded:
-        return SqliteWatcher(store, wake)
-    return PostgresListener(store, worker, wake, emit)
+        return SqliteWatcher(store, worker, wake, emit)
+    chosen = MysqlWatcher if store.dialect.name == "mysql" else PostgresListener
+    return chosen(store, worker, wake, emit)

@@ -11,38 +11,45 @@ import os
 import random
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast import events, jobs, migrate, registry
+from holdfast.appetite import Appetite
 from holdfast.dialects import SCHEMA_VERSION
-from holdfast.errors import ConfigError, StoreError
+from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, StoreError
 from holdfast.executor import Ended, Executor, Work
 from holdfast.flow import Flow
 from holdfast.ids import new_id
+from holdfast.model import Lease
 from holdfast.options import text
-from holdfast.outage import Outage
+from holdfast.outage import LONGEST_PAUSE, Outage, refused
 from holdfast.payload import encode_value
 from holdfast.retry import Duration, seconds, whole
 from holdfast.settler import Settler
 from holdfast.slots import Slots
 from holdfast.threads import Threads
 from holdfast.upkeep import Upkeep
-from holdfast.wake import waker
+from holdfast.wake import make_waker
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 T = TypeVar("T")
 
-# How much work to claim ahead: what the slots finished in so many seconds, up to BUFFER jobs.
-AHEAD = 0.25
+# The most jobs to claim ahead of the slots.
 BUFFER = 2_000
 # A job that waited this long in the buffer goes back to its queue, where another worker may take it.
 PATIENCE = 2.0
 FIRST_POLL = 0.05
+# The worker's own connections: claim, settle, renew, reap, beat and prune, one each, so that none ever waits.
+CONNECTIONS = 6
+# A database that says nothing for so long is taken for lost: a cut cable sends no error.
+ANSWER = 30.0
+# How often an error that no dialect knows is outlived before it is called a defect.
+STRANGE = 3
 
 
 class Worker:
@@ -66,25 +73,32 @@ class Worker:
         buffer: int = BUFFER,
     ) -> None:
         self.app = app
-        self.store = app.store
-        self.id = f"{text(name or socket.gethostname(), 'name', 60)}-{os.getpid()}-{new_id()[-12:]}"
+        self.id = f"{text(name or socket.gethostname()[:60], 'name', 60)}-{os.getpid()}-{new_id()[-12:]}"
         self.queues = self._served_queues(queues)
         self.concurrency = whole(concurrency, "concurrency", 1, 100_000)
         self.poll = seconds(poll, "poll", at_least=0.001)
         self.drain = seconds(drain, "drain")
         self.buffer_limit = whole(buffer, "buffer", 0, 1_000_000)
+        # A job of any kind may be enqueued to any queue, so queues that were named are served for all kinds.
         self.handlers = {kind: h for kind, h in app.handlers.items() if h.options.queue in self.queues or queues}
+        if not self.handlers:
+            raise ConfigError("worker", "needs handlers: register one with @hf.job, or import what does", self.queues)
+        # Handlers may use up the application's connections; what keeps their leases alive must not wait for one.
+        self.store = app.store.beside(CONNECTIONS)
         self.held: dict[str, Work] = {}
-        # What broke the worker from inside, for whoever waits for it.
+        # What broke the worker from inside, for whoever waits for it, and how many handlers would not end.
         self.failure: BaseException | None = None
+        self.stuck = 0
         self._state = "new"
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._at_once = asyncio.Event()
+        self._why = ""
 
     def _served_queues(self, queues: Sequence[str] | None) -> list[str]:
         if isinstance(queues, str):
             raise ConfigError("queues", "must be a list of names, not one text", queues)
         named = list(dict.fromkeys(queues or [h.options.queue for h in self.app.handlers.values()]))
-        if not named:
-            raise ConfigError("queues", "a worker needs handlers or queues: register a handler with @hf.job", queues)
         return [text(name, "queues", 100) for name in named]
 
     # Life
@@ -94,55 +108,84 @@ class Worker:
 
         Raises: SchemaMissing, SchemaMismatch, DatabaseUnavailable at the start; later trouble is outlived.
         """
-        await self.start()
+        starting = asyncio.ensure_future(self.start())
         try:
-            await self._stopped.wait()
+            # A stop need not wait for a database that does not answer.
+            await self._unless(self._stopping, starting)
+            if starting.done():
+                starting.result()
+                await self._stopping.wait()
         finally:
+            if not starting.done():
+                starting.cancel()
+                await asyncio.gather(starting, return_exceptions=True)
             await self._end()
 
     async def start(self) -> None:
         """Check the schema, join the registry and begin to work in the background."""
         if self._state != "new":
             raise ConfigError("worker", "a worker runs once; make another", self._state)
-        self._state = "running"
-        await self.store.arun(migrate.check(SCHEMA_VERSION))
-        await self.store.arun(registry.beat(self.id, self.info()))
-        self._outage = Outage(self.id, self.app.events.emit)
-        self._stopping = asyncio.Event()
-        self._stopped = asyncio.Event()
-        self._at_once = asyncio.Event()
-        self._wake = asyncio.Event()
+        self._state = "starting"
         self._loop = asyncio.get_running_loop()
-        self._more = True
-        self._rate, self._rated_at, self._rated_count = 0.0, time.monotonic(), 0
-        self._strays = False
+        try:
+            await self.store.arun(migrate.check(SCHEMA_VERSION))
+            await self.store.arun(registry.beat(self.id, self.info()))
+        except BaseException:
+            self._state = "ended"
+            await self._close_store()
+            raise
+        self._state = "running"
+        self._begin()
+        self.app.events.emit(events.WorkerStarted(self.id, self.queues, list(self.handlers), self.concurrency))
+        if self.stopping:
+            self.app.events.emit(events.WorkerStopping(self.id, 0, self._why))
+
+    def _begin(self) -> None:
+        emit = self.app.events.emit
+        self._outage = Outage(self.id, emit)
+        self._wake = asyncio.Event()
+        # What the last round of claims found: more than it could take; something that it had no room for.
+        self._more, self._hungry = False, False
+        # True when leases may be ours without our knowing, because the answer to a claim was lost.
+        self._strays, self._failed_claims = False, 0
         self.threads = Threads(self.concurrency, "holdfast-handler")
         self.executor = Executor(self.app, self.id, self.threads)
-        self.settler = Settler(self.outlive, self.app.events.emit, self._forget)
-        self.slots = Slots(self.concurrency, self.executor, self.settler.add, self._slot_is_free)
-        self.slots.start()
+        self.settler = Settler(self._write, emit, self._forget)
+        self.slots = Slots(self.concurrency, self.executor, self.settler.add_and_hold, self._slot_is_free)
+        self.appetite = Appetite(self.handlers, self.slots, self.buffer_limit)
         self.upkeep = Upkeep(self)
-        self.waker = waker(self.store, self.id, self._on_wake, self.app.events.emit)
-        self.app.wakers.add(self._wake_from_any_thread)
-        self._tasks = [asyncio.create_task(self._claiming(), name="holdfast-claiming")]
+        waker = make_waker(self.store, self.id, self._on_wake, emit)
+        self._claims = asyncio.create_task(self._claiming(), name="holdfast-claiming")
         self._helpers = [asyncio.create_task(self.settler.serve(), name="holdfast-settler"), *self.upkeep.start()]
-        if self.waker is not None:
-            self._helpers.append(asyncio.create_task(self.waker.serve(), name="holdfast-waker"))
-        for task in (*self._tasks, *self._helpers):
+        if waker is not None:
+            self._helpers.append(asyncio.create_task(waker.serve(), name="holdfast-waker"))
+        for task in (self._claims, *self._helpers, *self.slots.start()):
             task.add_done_callback(self._on_helper_end)
-        self.app.events.emit(events.WorkerStarted(self.id, self.queues, list(self.handlers), self.concurrency))
+        self.app.wakers.add(self._wake_from_any_thread)
 
     def stop(self, why: str = "asked to stop", *, at_once: bool = False) -> None:
-        """Stop claiming and let handlers finish within the drain time; `at_once` cuts that short."""
-        if self._state == "new":
-            raise ConfigError("worker", "it was not started", self.id)
-        if not self._stopping.is_set():
-            self.app.events.emit(events.WorkerStopping(self.id, len(self.slots.running), why))
+        """Stop claiming and let handlers finish within the drain time; `at_once` cuts that short.
+
+        May be called from any thread, at any time, again and again.
+        """
+        loop = self._loop
+        if loop is None or _running_loop() is loop:
+            self._stop(why, at_once)
+        if loop is not None:
+            # From another thread, or from a signal handler while the loop sleeps: this wakes it.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._stop, why, at_once)
+
+    def _stop(self, why: str, at_once: bool) -> None:
+        if not self.stopping:
+            self._why = why
+            if self._state == "running":
+                self.app.events.emit(events.WorkerStopping(self.id, len(self.slots.running), why))
         self._stopping.set()
         if at_once:
             self._at_once.set()
-        self._wake.set()
-        self._stopped.set()
+        if self._state == "running":
+            self._wake.set()
 
     @property
     def stopping(self) -> bool:
@@ -155,56 +198,89 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop("the application is leaving")
+        self.stop("the application is leaving", at_once=isinstance(error, asyncio.CancelledError))
         await self._end()
 
     async def _end(self) -> None:
-        """Drain: give the buffer back, let handlers finish, release what is left, write every outcome."""
+        """Wind down and close, whatever comes in between."""
         if self._state != "running":
             return
-        self._state = "ended"
         if not self.stopping:
             self.stop("its task was cancelled", at_once=True)
+        self._state = "ended"
         self.app.wakers.discard(self._wake_from_any_thread)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        released = 0
+        try:
+            released = await self._wind_down()
+        finally:
+            await self._close()
+            self.app.events.emit(events.WorkerStopped(self.id, released))
+
+    async def _wind_down(self) -> int:
+        """Give the buffer back, let handlers finish, release what is left, write every outcome."""
+        deadline = time.monotonic() + self.drain
         released = self._give_back(self.slots.take_back())
-        with suppress(StoreError):
-            await self.store.arun_once(registry.mark(self.id, "draining"))
-        await self._drain()
-        released += self._interrupt_all()
-        await self._flush()
-        for task in self._helpers:
-            task.cancel()
-        await asyncio.gather(*self._helpers, return_exceptions=True)
-        await self.slots.close()
-        self.threads.close()
-        with suppress(StoreError):
-            await self.store.arun_once(registry.mark(self.id, "dead"))
-        self.app.events.emit(events.WorkerStopped(self.id, released))
-
-    async def _drain(self) -> None:
-        """Wait for running handlers, the drain time at most; a second signal ends the wait."""
-        hurry = asyncio.create_task(self._at_once.wait())
-        quiet = asyncio.create_task(self.slots.quiet())
-        await asyncio.wait([hurry, quiet], timeout=self.drain, return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        quiet.cancel()
-
-    def _interrupt_all(self) -> int:
+        await self._finish_claiming()
+        if not self._at_once.is_set():
+            await self._say(registry.mark(self.id, "draining"))
+        await self._unless(self._at_once, self.slots.quiet(), deadline - time.monotonic())
         left = list(self.slots.running)
         for work in left:
             self.slots.interrupt(work, "stop")
-        return len(left)
+        await self._flush(deadline)
+        if self._strays:
+            await self._say(jobs.release_strays(self.id, list(self.held)))
+        return released + len(left)
 
-    async def _flush(self) -> None:
+    async def _finish_claiming(self) -> None:
+        """Let a claim under way come to its end: cut short, it would leave leases that nobody knows of."""
+        await self._unless(self._at_once, asyncio.wait([self._claims]), 2.0)
+        if not self._claims.done():
+            self._strays = True
+            self._claims.cancel()
+            await asyncio.wait([self._claims])
+
+    async def _flush(self, deadline: float) -> None:
         """Let interrupted slots end and outcomes be written, within a bound: what is not written is reaped later."""
-        deadline = time.monotonic() + (1.0 if self._at_once.is_set() else 5.0)
+        if not self._at_once.is_set():
+            await self._unless(self._at_once, self._all_written(), max(3.0, deadline - time.monotonic()))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.slots.quiet(), deadline - time.monotonic())
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.settler.flushed(), max(0.1, deadline - time.monotonic()))
+            await asyncio.wait_for(self._all_written(), 1.0)
+
+    async def _all_written(self) -> None:
+        await self.slots.quiet()
+        await self.settler.flushed()
+
+    async def _close(self) -> None:
+        for task in (self._claims, *self._helpers):
+            task.cancel()
+        self.threads.close()
+        self.stuck = await self.slots.close()
+        if self.stuck:
+            events.log.error("%d handlers of %s ignore their cancellation and run on", self.stuck, self.id)
+        await asyncio.wait([self._claims, *self._helpers], timeout=1.0)
+        await self._say(registry.mark(self.id, "dead"))
+        await self._close_store()
+
+    async def _close_store(self) -> None:
+        if self.store is not self.app.store:
+            await self.store.aclose()
+
+    async def _say(self, work: Flow[Any]) -> None:
+        """Run a last flow if the database lets us; nothing depends on it."""
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(1.0 if self._at_once.is_set() else 3.0):
+                await self.store.arun_once(work)
+
+    async def _unless(self, event: asyncio.Event, work: Awaitable[Any], timeout: float | None = None) -> None:
+        """Wait for work until an event or a time-out; work that is a task of its own is not cancelled."""
+        waits = [asyncio.ensure_future(work), asyncio.ensure_future(event.wait())]
+        try:
+            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                if wait is not work:
+                    wait.cancel()
 
     # The loop
 
@@ -214,90 +290,115 @@ class Worker:
             self._wake.clear()
             took = await self._fill()
             pause = FIRST_POLL if took else min(self.poll, pause * 2)
-            if self._more and self._room() > 0:
+            if self._more and any(limit > 0 for _, limit in self.appetite.plan()):
                 continue
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), random.uniform(0.8, 1.2) * pause)
 
     async def _fill(self) -> int:
         """Claim as much as there is room for; several claims when some kinds have limits of their own."""
-        took, self._more = 0, False
-        for leases, limit in self._plan():
-            if limit <= 0:
-                self._more = True
+        took, plan = 0, self.appetite.plan()
+        self._more = False
+        # Set before the first wait: a slot that becomes free from now on must not be missed.
+        self._hungry = any(limit <= 0 for _, limit in plan)
+        for leases, limit in plan:
+            if limit <= 0 or self.stopping:
                 continue
-            if self._strays:
-                await self.outlive(jobs.release_strays(self.id, list(self.held)))
-                self._strays = False
-            began = time.monotonic()
+            await self._give_back_strays()
             claimed = await self._claim(leases, limit)
-            if claimed:
-                self.app.events.emit(events.JobsClaimed(self.id, claimed, time.monotonic() - began))
             took += claimed
             self._more = self._more or claimed >= limit
+        self._hungry = self._hungry or self._more
         return took
-
-    def _plan(self) -> list[tuple[dict[str, int], int]]:
-        """Say what to claim: kinds without a limit together, each limited kind by itself."""
-        room = self._room()
-        free: dict[str, int] = {}
-        plan: list[tuple[dict[str, int], int]] = []
-        for kind, handler in self.handlers.items():
-            lease = {kind: round(handler.options.lease * 1000)}
-            if handler.options.concurrency is None:
-                free |= lease
-            else:
-                plan.append((lease, min(room, handler.options.concurrency - self.slots.running_of(kind))))
-        return [(free, room), *plan] if free else plan
-
-    def _room(self) -> int:
-        """Return how many jobs to claim now; none until half of what was claimed ahead is used up."""
-        ahead = min(self.buffer_limit, int(self._finishing_rate() * AHEAD))
-        buffered = len(self.slots.buffer)
-        if buffered > ahead // 2:
-            return 0
-        return self.slots.count + ahead - len(self.slots.running) - buffered
-
-    def _finishing_rate(self) -> float:
-        """Return attempts finished per second, quick to rise and slow to fall."""
-        now, count = time.monotonic(), self.slots.finished
-        elapsed = now - self._rated_at
-        if elapsed >= 0.01:
-            latest = (count - self._rated_count) / elapsed
-            self._rate = latest if latest > self._rate else 0.7 * self._rate + 0.3 * latest
-            self._rated_at, self._rated_count = now, count
-        return self._rate
 
     async def _claim(self, leases: dict[str, int], limit: int) -> int:
         work = jobs.claim(self.queues, limit=limit, worker=self.id, leases=leases)
+        asked_at = time.monotonic()
         try:
-            claimed = await self.store.arun_once(work)
+            claimed = await self._ask(work, ANSWER)
         except StoreError as error:
             # The claim may have been committed without our hearing of it: give such leases back once we can.
-            self._strays = True
-            await self._outage.pause(error)
+            self._strays = self._strays or not isinstance(error, DatabaseBusy)
+            self._failed_claims += 1
+            await self._outage.pause(error, self._failed_claims)
             return 0
-        self._outage.over()
-        now = time.monotonic()
-        works = []
-        for lease in claimed:
-            handler = self.handlers[lease.kind]
-            keep = self.app.queue_options(lease.queue).keep_done > 0
-            works.append(Work(lease, handler, keep, now))
-            self.held[lease.job_id] = works[-1]
-        self.slots.feed(works)
-        return len(works)
+        self._failed_claims = 0
+        self._outage.over(asked_at)
+        if claimed:
+            self.app.events.emit(events.JobsClaimed(self.id, len(claimed), time.monotonic() - asked_at))
+        self._take([self._work(lease, asked_at) for lease in claimed])
+        return len(claimed)
 
-    async def outlive(self, work: Flow[T]) -> T:
-        """Run a flow however long the database is away; every flow of the worker is safe to repeat."""
+    async def _give_back_strays(self) -> None:
+        if self._strays:
+            await self.outlive(jobs.release_strays(self.id, list(self.held)))
+            self._strays = False
+
+    def _work(self, lease: Lease, asked_at: float) -> Work:
+        keep = self.app.queue_options(lease.queue).keep_done > 0
+        return Work(lease, self.handlers[lease.kind], keep, asked_at)
+
+    def _take(self, works: list[Work]) -> None:
+        """Take charge of what was claimed: run it, or see at once that it is not to run."""
+        ready = []
+        for work in works:
+            earlier = self.held.get(work.lease.job_id)
+            if earlier is not None:
+                # The job came round again while an attempt of ours, reaped by others, is still at it.
+                self.lose(earlier)
+            self.held[work.lease.job_id] = work
+            self.upkeep.hold(work.lease.lease_ms / 1000)
+            if work.lease.cancel_requested:
+                self.settler.add(self.executor.cancelled(work, "cancelled before it ran"))
+            else:
+                ready.append(work)
+        if self.stopping:
+            self._give_back(ready)
+        else:
+            self.slots.feed(ready)
+
+    async def outlive(self, work: Flow[T], *, within: float = ANSWER) -> T:
+        """Run a flow however long the database is away; every flow of the worker is safe to repeat.
+
+        Raises: StoreError when the database is there and refuses the data itself.
+        """
+        tries = 0
+        while True:
+            asked_at = time.monotonic()
+            try:
+                value = await self._ask(work, within)
+            except StoreError as error:
+                if refused(error):
+                    raise
+                tries += 1
+                await self._outage.pause(error, tries, min(LONGEST_PAUSE, within / 3))
+            else:
+                self._outage.over(asked_at)
+                return value
+
+    async def _write(self, work: Flow[T]) -> T:
+        return await self.outlive(work)
+
+    async def _ask(self, work: Flow[T], within: float) -> T:
+        """Run a flow once; silence and errors that no dialect knows count as a lost database, for a while."""
+        strange = 0
         while True:
             try:
-                value = await self.store.arun_once(work)
-            except StoreError as error:
-                await self._outage.pause(error)
-            else:
-                self._outage.over()
-                return value
+                # A thread cannot be called back, and SQLite's own time-out bounds it.
+                async with asyncio.timeout(None if self.store.embedded else within):
+                    return await self.store.arun_once(work)
+            except TimeoutError as error:
+                raise DatabaseUnavailable(f"no answer within {within:g} s") from error
+            except StoreError:
+                raise
+            except Exception as error:
+                # A driver may break in ways of its own when its connection does. A defect shows by repeating.
+                strange += 1
+                self._strays = True
+                if strange >= STRANGE:
+                    raise
+                events.log.warning("%s failed: %r; trying again", work, error)
+                await asyncio.sleep(strange * 0.1)
 
     # What helpers call
 
@@ -307,7 +408,7 @@ class Worker:
             self.slots.interrupt(work, "lost")
         elif work in self.slots.buffer:
             self.slots.buffer.remove(work)
-            self.held.pop(work.lease.job_id, None)
+            self._let_go(work)
             self.app.events.emit(events.LeaseWasLost(*self.executor.about(work)))
 
     def cancel(self, work: Work) -> None:
@@ -322,7 +423,7 @@ class Worker:
         """Return jobs to the queue that waited too long for a slot."""
         stale = self.slots.take_back(older_than=time.monotonic() - PATIENCE)
         if stale:
-            self._rate = 0.0
+            self.appetite.lose()
         return self._give_back(stale)
 
     def _give_back(self, works: list[Work]) -> int:
@@ -337,15 +438,20 @@ class Worker:
             "pid": os.getpid(),
             "queues": self.queues,
             "concurrency": self.concurrency,
-            "running": len(self.slots.running) if hasattr(self, "slots") else 0,
+            "running": len(self.slots.running) if self._state == "running" else 0,
         }
         return encode_value(about, "worker info")
 
     def _forget(self, ended: Ended) -> None:
-        self.held.pop(ended.work.lease.job_id, None)
+        self._let_go(ended.work)
+
+    def _let_go(self, work: Work) -> None:
+        # Only if it is this lease's entry: the same job may have been claimed again meanwhile.
+        if self.held.get(work.lease.job_id) is work:
+            del self.held[work.lease.job_id]
 
     def _slot_is_free(self) -> None:
-        if self._more:
+        if self._hungry and len(self.slots.buffer) <= self.appetite.low:
             self._wake.set()
 
     def _on_wake(self, queue: str | None) -> None:
@@ -354,7 +460,8 @@ class Worker:
 
     def _wake_from_any_thread(self) -> None:
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._wake.set)
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._wake.set)
 
     def _on_helper_end(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled() or task.exception() is None:
@@ -364,3 +471,10 @@ class Worker:
         self.failure = task.exception()
         if not self.stopping:
             self.stop(f"{task.get_name()} failed")
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -5,14 +5,27 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import migrate
-from holdfast.store import Store
 from holdfast.options import StoreOptions
+from holdfast.store import Store
+from holdfast.testing import empty
+from tests.servers import Postgres
+
+
+@pytest.fixture(scope="module")
+def race_url(postgres: Postgres) -> Iterator[str]:
+    """One database for the races of a module, emptied before each."""
+    url = postgres.start().fresh_database()
+    store = Store(url)
+    store.run(migrate.apply(store.migrations))
+    store.close()
+    yield url
+    postgres.start().drop_database(url.rpartition("/")[2])
 
 
 @pytest.fixture
-def pg(pg_url: str) -> Iterator[Store]:
-    store = Store(pg_url)
-    store.run(migrate.apply(store.migrations))
+def pg(race_url: str) -> Iterator[Store]:
+    store = Store(race_url)
+    store.run(empty(store))
     yield store
     store.close()
 

@@ -149,7 +149,10 @@ def test_a_completion_that_meets_a_reaper_is_refused_and_its_effect_with_it(pg: 
 
 def test_a_settle_that_meets_a_reaper_who_gives_up_is_written(pg: Store, look: Look) -> None:
     [lease] = expired(pg)
-    with stepped(pg, jobs.reap()) as reaper, stepped(pg, jobs.settle([Finish(lease.id, lease.fence, "done")])) as settle:
+    with (
+        stepped(pg, jobs.reap()) as reaper,
+        stepped(pg, jobs.settle([Finish(lease.id, lease.fence, "done")])) as settle,
+    ):
         reaper.rest()
         answer = blocked(settle, settle.commit)
         reaper.rollback()
@@ -242,7 +245,7 @@ def test_the_second_of_two_enqueues_with_one_key_creates_when_the_first_rolls_ba
     second = answer.result(PATIENCE)
     assert second.created
     assert [row.id for row in look.live()] == [second.id]
-    assert look.keys() == [("noop", "k", second.id)]
+    assert look.key_rows() == [("noop", "k", second.id)]
 
 
 def test_two_enqueues_that_take_one_expired_key_add_one_job(pg: Store, look: Look) -> None:
@@ -280,7 +283,7 @@ def test_an_enqueue_that_meets_a_prune_of_its_key_takes_the_key(pg: Store, look:
         prune.commit()
         taken = answer.result(PATIENCE)
     assert taken.created
-    assert look.keys() == [("noop", "k", taken.id)]
+    assert look.key_rows() == [("noop", "k", taken.id)]
 
 
 def test_a_prune_passes_a_key_that_an_enqueue_is_taking(pg: Store, look: Look) -> None:
@@ -292,7 +295,7 @@ def test_a_prune_passes_a_key_that_an_enqueue_is_taking(pg: Store, look: Look) -
         assert pg.run(jobs.prune_keys()) == 0
         taken = enqueue.commit()
     assert pg.run(jobs.prune_keys()) == 0
-    assert look.keys() == [("noop", "k", taken.id)]
+    assert look.key_rows() == [("noop", "k", taken.id)]
 
 
 def test_a_prune_passes_a_key_that_an_enqueue_has_found(pg: Store, look: Look) -> None:
@@ -320,7 +323,9 @@ def test_the_second_of_two_enqueues_with_one_unique_key_waits_and_finds_the_firs
     assert [row.id for row in look.live()] == [first.id]
 
 
-def test_the_second_of_two_enqueues_with_one_unique_key_creates_when_the_first_rolls_back(pg: Store, look: Look) -> None:
+def test_the_second_of_two_enqueues_with_one_unique_key_creates_when_the_first_rolls_back(
+    pg: Store, look: Look
+) -> None:
     with stepped(pg, jobs.enqueue(new_job(unique="u"))) as one, stepped(pg, jobs.enqueue(new_job(unique="u"))) as two:
         one.rest()
         answer = blocked(two, two.commit)
@@ -371,7 +376,10 @@ def test_two_prunes_at_once_share_the_rows(pg: Store, look: Look) -> None:
     leases = claimed(pg, 5)
     pg.run(jobs.settle([Finish(lease.id, lease.fence, "done") for lease in leases]))
     clock.advance(timedelta(days=1))
-    with stepped(pg, jobs.prune("done", "mail", 1, limit=3)) as one, stepped(pg, jobs.prune("done", "mail", 1, limit=3)) as two:
+    with (
+        stepped(pg, jobs.prune("done", "mail", 1, limit=3)) as one,
+        stepped(pg, jobs.prune("done", "mail", 1, limit=3)) as two,
+    ):
         one.step()
         two.step()
         assert (one.commit(), two.commit()) == (3, 2)
@@ -484,4 +492,3 @@ def test_a_reader_is_never_kept_waiting_by_a_writer_on_sqlite(lite: Store) -> No
     with stepped(lite, jobs.enqueue(new_job())) as writer:
         writer.rest()
         assert lite.run_once(jobs.prune_queues()) == []
-        assert Look(lite.run_once, lite).keys

@@ -9,6 +9,7 @@ from holdfast.options import StoreOptions
 __all__ = ["SCHEMA_VERSION", "Dialect", "dialect_for"]
 
 _POSTGRES = ("postgresql", "postgres")
+_MYSQL = ("mysql", "mariadb")
 
 
 def dialect_for(url: str, options: StoreOptions) -> Dialect:
@@ -24,5 +25,11 @@ def dialect_for(url: str, options: StoreOptions) -> Dialect:
         from holdfast.dialects.postgres import Postgres
 
         return Postgres(options)
-    raise ConfigError("url", "must start with sqlite:/// or postgresql://", url)
+    if scheme in _MYSQL:
+        from holdfast.dialects.mysql import Mysql
+
+        if options.schema:
+            raise ConfigError("schema", "a schema is a database in MySQL: name it in the URL, or use prefix", options.schema)
+        return Mysql(options)
+    raise ConfigError("url", "must start with sqlite:///, postgresql://, mysql:// or mariadb://", url)
 

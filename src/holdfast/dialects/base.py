@@ -2,9 +2,10 @@
 
 A SQL file holds the same query names in the same order for every database, so that `diff` is the review tool.
 A query starts at a comment `-- name: what it does` and may be several statements, run in order in one transaction;
-its rows are those of the last one. Parameters are written `:name`. A line that ends in `-- when name` belongs to the
-query only if the caller gives that parameter, so that a filter costs nothing where it is not used and no SQL is put
-together from text.
+its rows are those of the last one that gives any, and the first that finds none ends it. Parameters are written `:name`;
+`:found` is the first column of the statement before. A line that ends in `-- when name` belongs to the query only if the
+caller gives that parameter, so that a filter costs nothing where it is not used and no SQL is put together from text.
+A statement with a line that ends in `-- each item of list` runs once for each item of that parameter.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _END = re.compile(r";[ \t]*(?:\n|$)")
 _NAME = re.compile(rf"\bholdfast_(?:({'|'.join(TABLES)})\b)?")
 _RETURNS = re.compile(r"^\s*(select|with|pragma)\b|\breturning\b", re.IGNORECASE)
 _WHEN = re.compile(r"^.*-- when ([a-z_]+)[ \t]*(?:\n|$)", re.MULTILINE)
+_EACH = re.compile(r"-- each ([a-z_]+) of ([a-z_]+)[ \t]*$", re.MULTILINE)
 # A string literal, a cast, or a parameter: only the last is replaced.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%|\?")
 
@@ -44,9 +46,21 @@ class Compiled:
     sql: str
     names: tuple[str, ...]
     returns: bool
+    each: tuple[str, str] | None = None
 
     def positional(self, params: dict[str, Any]) -> list[Any]:
         return [params[name] for name in self.names]
+
+    def spread(self, params: dict[str, Any]) -> tuple[str, list[Any]]:
+        """Write a list as so many `%s` and give its items one by one; a list of nothing is a NULL, which equals nothing."""
+        values = [params[name] for name in self.names]
+        if not any(isinstance(value, list) for value in values):
+            return self.sql, values
+        lists = [(value or [None]) if isinstance(value, list) else [value] for value in values]
+        pieces = self.sql.split("%s")
+        marks = [", ".join(["%s"] * len(items)) for items in lists]
+        text = "".join(piece + mark for piece, mark in zip(pieces, [*marks, ""], strict=True))
+        return text, [item for items in lists for item in items]
 
 
 def split_queries(text: str) -> dict[str, tuple[str, ...]]:
@@ -100,7 +114,8 @@ def compile_statement(sql: str, style: Style) -> Compiled:
     text = _TOKEN.sub(write, sql)
     if not names:
         names = list(dict.fromkeys(m[1] for m in _TOKEN.finditer(sql) if m[1]))
-    return Compiled(text, tuple(names), bool(_RETURNS.search(sql)))
+    each = _EACH.search(sql)
+    return Compiled(text, tuple(names), bool(_RETURNS.search(sql)), (each[1], each[2]) if each else None)
 
 
 @lru_cache
@@ -130,6 +145,8 @@ class Dialect(ABC):
     embedded: ClassVar[bool] = False
     # Queries run once per row of their batch instead of once per batch.
     row_wise: ClassVar[frozenset[str]] = frozenset()
+    # True where the driver has no arrays: a list becomes so many parameters, as `in (:kinds)` wants them.
+    spreads_lists: ClassVar[bool] = False
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
@@ -150,13 +167,25 @@ class Dialect(ABC):
         if statement.text is not None:
             return (compile_statement(statement.text, style),)
         optional = self.optional.get(statement.name)
-        given = None if optional is None else optional.intersection(statement.params)
+        given = None if optional is None else self.given(statement).intersection(optional)
         found = self._compiled.get((statement.name, given, style))
         if found is None:
             parts = [chosen(part, given or frozenset()) for part in self.queries[statement.name]]
-            found = tuple(compile_statement(part, style) for part in parts)
+            found = tuple(compile_statement(part, style) for part in parts if part.strip())
             self._compiled[statement.name, given, style] = found
         return found
+
+    def given(self, statement: Statement) -> frozenset[str]:
+        """Name the parameters that the caller gives, for the lines marked `when`; None is not given."""
+        return frozenset(name for name, value in statement.params.items() if value is not None)
+
+    def found(self, rows: Sequence[Sequence[Any]]) -> Any:
+        """Bind `:found`, the first column of what the statement before gave."""
+        return [row[0] for row in rows]
+
+    def on_loan(self) -> Dialect:
+        """Return the dialect as it speaks on a caller's connection, whose settings are not ours."""
+        return self
 
     def migrations(self) -> list[tuple[int, str, tuple[str, ...]]]:
         return [(n, title, tuple(map(self.place, split_statements(text)))) for n, title, text in self.migration_text()]
@@ -201,10 +230,19 @@ class Dialect(ABC):
         """Map a driver's error to ours; None for what is not the driver's."""
 
 
+def chain(error: BaseException) -> list[BaseException]:
+    """List an error with what SQLAlchemy and Django wrapped in it."""
+    found: list[BaseException] = []
+    todo: list[BaseException | None] = [error]
+    while todo:
+        one = todo.pop()
+        if one is None or one in found:
+            continue
+        found.append(one)
+        todo += [one.__cause__, getattr(one, "orig", None)]
+    return found
+
+
 def rows_of(batch: Columns) -> list[dict[str, Any]]:
     """Turn columns into one parameter dict per row."""
     return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
-
-
-def first_column(rows: Sequence[Sequence[Any]]) -> list[Any]:
-    return [row[0] for row in rows]

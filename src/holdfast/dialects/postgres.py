@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast import errors
-from holdfast.dialects.base import Dialect, Style
+from holdfast.dialects.base import Dialect, Style, chain
 from holdfast.dialects.sessions import AsyncpgSession, Clock
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement
@@ -67,19 +67,6 @@ class Postgres(Dialect):
         if state.startswith(_LOST) or (not state and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text)
-
-
-def chain(error: BaseException) -> list[BaseException]:
-    """List an error with what SQLAlchemy and Django wrapped in it."""
-    found: list[BaseException] = []
-    todo: list[BaseException | None] = [error]
-    while todo:
-        one = todo.pop()
-        if one is None or one in found:
-            continue
-        found.append(one)
-        todo += [one.__cause__, getattr(one, "orig", None)]
-    return found
 
 
 def driver_error(error: BaseException) -> BaseException | None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.dialects.base import Compiled, Dialect, Style, first_column, rows_of
+from holdfast.dialects.base import Compiled, Dialect, Style, rows_of
 from holdfast.errors import HoldfastError
-from holdfast.flow import Rows, Session, Statement
+from holdfast.flow import Row, Rows, Session, Statement
 
 Clock = Callable[[], Any]
 Args = Any
@@ -31,29 +31,63 @@ def translated(dialect: Dialect) -> Iterator[None]:
         raise ours from error
 
 
+class Call(NamedTuple):
+    """What to hand to the driver: one statement with its arguments, or with those of many rows."""
+
+    sql: str
+    args: Args
+    many: bool
+    returns: bool
+
+
 class Calls:
-    """The driver calls behind one statement, in order; `found` passes a statement's first column to the next one."""
+    """The driver calls behind one statement, in order; whoever makes them says what each one gave (`feed`)."""
 
     def __init__(self, dialect: Dialect, statement: Statement, style: Style, now: Any) -> None:
-        self.parts = dialect.compiled(statement, style)
-        self.row_wise = statement.name in dialect.row_wise
-        self.params = dialect.bind(statement, now)
-        self.rows_in = self._bound_rows(dialect, statement) if self.row_wise else []
-        self.by_name = style in ("named", "pyformat")
+        self.rows: Rows = ()
+        self._dialect = dialect
+        self._parts = dialect.compiled(statement, style)
+        self._by_name = style in ("named", "pyformat")
+        self._params = dialect.bind(statement, now)
+        self._many = self._bound_rows(statement) if statement.name in dialect.row_wise else None
 
-    def _bound_rows(self, dialect: Dialect, statement: Statement) -> list[dict[str, Any]]:
+    def _bound_rows(self, statement: Statement) -> list[dict[str, Any]]:
         """Bind each row of the batch as the dialect binds single parameters, all at one time."""
-        rows = rows_of(statement.batch or {})
-        return [dialect.bind(Statement(statement.name, statement.params | row), self.params.get("now")) for row in rows]
+        rows, now = rows_of(statement.batch or {}), self._params.get("now")
+        return [self._dialect.bind(Statement(statement.name, statement.params | row), now) for row in rows]
 
-    def args(self, part: Compiled) -> Args:
-        return self.params if self.by_name else part.positional(self.params)
+    def __iter__(self) -> Iterator[Call]:
+        for part in self._parts:
+            if part.each is None:
+                yield self._call(part)
+            else:
+                yield from self._each(part, *part.each)
+            if not part.returns:
+                continue
+            if not self.rows:
+                return
+            self._params["found"] = self._dialect.found(self.rows)
 
-    def many(self, part: Compiled) -> list[Args]:
-        return self.rows_in if self.by_name else [part.positional(row) for row in self.rows_in]
+    def _each(self, part: Compiled, item: str, items: str) -> Iterator[Call]:
+        gathered: list[Row] = []
+        for self._params[item] in self._params[items]:
+            yield self._call(part)
+            gathered += self.rows
+        self.rows = gathered
+
+    def _call(self, part: Compiled) -> Call:
+        if self._many is not None:
+            rows = self._many if self._by_name else [tuple(part.positional(row)) for row in self._many]
+            return Call(part.sql, rows, True, part.returns)
+        if self._by_name:
+            return Call(part.sql, self._params, False, part.returns)
+        if self._dialect.spreads_lists:
+            sql, values = part.spread(self._params)
+            return Call(sql, tuple(values), False, part.returns)
+        return Call(part.sql, tuple(part.positional(self._params)), False, part.returns)
 
     def feed(self, rows: Rows) -> None:
-        self.params["found"] = first_column(rows)
+        self.rows = rows
 
 
 class DbapiSession:
@@ -66,21 +100,17 @@ class DbapiSession:
         self.clock = clock
 
     def run(self, statement: Statement) -> Rows:
-        rows: Rows = ()
         with translated(self.dialect):
             calls = Calls(self.dialect, statement, self.style, self.clock())
             cursor = self.cursor()
             try:
-                for part in calls.parts:
-                    if calls.row_wise:
-                        cursor.executemany(part.sql, calls.many(part))
-                    else:
-                        cursor.execute(part.sql, calls.args(part))
-                    rows = cursor.fetchall() if part.returns else ()
-                    calls.feed(rows)
+                for call in calls:
+                    (cursor.executemany if call.many else cursor.execute)(call.sql, call.args)
+                    if call.returns:
+                        calls.feed(cursor.fetchall())
             finally:
                 cursor.close()
-        return rows
+        return calls.rows
 
 
 class SqlalchemySession:
@@ -93,17 +123,13 @@ class SqlalchemySession:
         self.clock = clock
 
     def run(self, statement: Statement) -> Rows:
-        rows: Rows = ()
         with translated(self.dialect):
             calls = Calls(self.dialect, statement, self.style, self.clock())
-            for part in calls.parts:
-                args: Any = calls.many(part) if calls.row_wise else calls.args(part)
-                if not calls.by_name:
-                    args = [tuple(row) for row in args] if calls.row_wise else tuple(args)
-                result = self.connection.exec_driver_sql(part.sql, args)
-                rows = result.fetchall() if part.returns else ()
-                calls.feed(rows)
-        return rows
+            for call in calls:
+                result = self.connection.exec_driver_sql(call.sql, call.args)
+                if call.returns:
+                    calls.feed(result.fetchall())
+        return calls.rows
 
 
 class AsyncDbapiSession:
@@ -116,21 +142,17 @@ class AsyncDbapiSession:
         self.clock = clock
 
     async def run(self, statement: Statement) -> Rows:
-        rows: Rows = ()
         with translated(self.dialect):
             calls = Calls(self.dialect, statement, self.style, self.clock())
             cursor = await self.cursor()
             try:
-                for part in calls.parts:
-                    if calls.row_wise:
-                        await cursor.executemany(part.sql, calls.many(part))
-                    else:
-                        await cursor.execute(part.sql, calls.args(part))
-                    rows = await cursor.fetchall() if part.returns else ()
-                    calls.feed(rows)
+                for call in calls:
+                    await (cursor.executemany if call.many else cursor.execute)(call.sql, call.args)
+                    if call.returns:
+                        calls.feed(await cursor.fetchall())
             finally:
                 await cursor.close()
-        return rows
+        return calls.rows
 
 
 class AsyncpgSession:
@@ -142,13 +164,11 @@ class AsyncpgSession:
         self.clock = clock
 
     async def run(self, statement: Statement) -> Rows:
-        rows: Rows = ()
         with translated(self.dialect):
             calls = Calls(self.dialect, statement, "dollar", self.clock())
-            for part in calls.parts:
-                rows = await self.connection.fetch(part.sql, *part.positional(calls.params))
-                calls.feed(rows)
-        return rows
+            for call in calls:
+                calls.feed(await self.connection.fetch(call.sql, *call.args))
+        return calls.rows
 
 
 class GreenSession:

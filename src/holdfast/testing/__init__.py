@@ -3,7 +3,7 @@
 To run it on a store of your own, say what a fresh store is and import the tests (pytest is needed):
 
     # conftest.py
-    from holdfast.testing.fixtures import clock, colour, do
+    from holdfast.testing.fixtures import clock, colour, do, look
 
     @pytest.fixture
     def store():
@@ -18,6 +18,6 @@ To run it on a store of your own, say what a fresh store is and import the tests
 
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Live, Look, Over
-from holdfast.testing.make import failure, new_job
+from holdfast.testing.make import empty, failure, new_job
 
-__all__ = ["Clock", "Do", "Live", "Look", "Over", "failure", "new_job"]
+__all__ = ["Clock", "Do", "Live", "Look", "Over", "empty", "failure", "new_job"]

@@ -4,7 +4,7 @@ store   a Store that is migrated and empty: yours to define
 colour  "sync" and "async": each test runs in both
 do      `do(flow)` runs a flow in a transaction of its own and returns its value or raises
 clock   the time the store sees: `clock.now`, `clock.advance(seconds)`, `clock.pass_lease(lease)`
-look    the rows as they are: `look.live()`, `look.over()`, `look.keys()`
+look    the rows as they are: `look.live()`, `look.over()`, `look.key_rows()`
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -77,15 +78,15 @@ class Over(NamedTuple):
 
 
 _LIVE = """
-select id, queue, kind, state, fence, attempts, max_attempts, priority, available_at, created_at, leased_at, lease_expires_at,
-       leased_by, cancel_requested, key, bucket, unique_key, lease_ms,
+select id, queue, kind, state, fence, attempts, max_attempts, priority, available_at, created_at,
+       leased_at, lease_expires_at, leased_by, cancel_requested, key, bucket, unique_key, lease_ms,
        cast(payload as text), cast(headers as text), cast(progress as text), cast(errors as text)
   from holdfast_jobs
  order by id"""
 
 _OVER = """
-select id, queue, kind, outcome, fence, attempts, max_attempts, priority, available_at, created_at, leased_at, finished_at,
-       leased_by, key, bucket, unique_key, lease_ms, fingerprint,
+select id, queue, kind, outcome, fence, attempts, max_attempts, priority, available_at, created_at,
+       leased_at, finished_at, leased_by, key, bucket, unique_key, lease_ms, fingerprint,
        cast(payload as text), cast(headers as text), cast(progress as text), cast(result as text), cast(errors as text)
   from holdfast_finished
  order by id"""
@@ -108,12 +109,15 @@ class Look:
         """Read every finished job, in the order of ids."""
         return [Over(*_clean(Over, row)) for row in self.rows(_OVER)]
 
-    def keys(self) -> list[tuple[str, str, str]]:
+    def key_rows(self) -> list[tuple[str, str, str]]:
         """Read every idempotency key: scope, key, job."""
         return [(scope, key, str(job_id)) for scope, key, job_id in self.rows(_KEYS)]
 
     def rows(self, sql: str) -> Rows:
         """Run SQL text that names tables as `holdfast_…`."""
+        if self._store.dialect.name == "mysql":
+            # JSON is text already, which MySQL would not cast to; and `key` is a reserved word there.
+            sql = re.sub(r"\bkey\b", "`key`", re.sub(r"cast\((\w+) as text\)", r"\1", sql))
         return self._do(_read(self._store.dialect.place(sql)))
 
 
@@ -135,8 +139,13 @@ def _time(value: Any) -> datetime | None:
 
 
 def _errors(value: str | None) -> list[dict[str, Any]]:
-    return [] if value is None else msgspec.json.decode(value)  # type: ignore[no-any-return]
+    return [] if value is None else msgspec.json.decode(value, type=list[dict[str, Any]])
 
 
 _TIMES = ("available_at", "created_at", "leased_at", "lease_expires_at", "finished_at")
-_READ: dict[str, Callable[[Any], Any]] = {"id": str, "errors": _errors, "cancel_requested": bool} | dict.fromkeys(_TIMES, _time)
+_READ: dict[str, Callable[[Any], Any]] = {
+    "id": str,
+    "errors": _errors,
+    "cancel_requested": bool,
+    **dict.fromkeys(_TIMES, _time),
+}

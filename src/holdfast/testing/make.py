@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.fingerprint import ErrorRecord
+from holdfast.flow import Steps, flow, run_text
 from holdfast.ids import new_id
 from holdfast.model import NewJob
+from holdfast.store import Store
+
+DELETES = (
+    "delete from holdfast_jobs",
+    "delete from holdfast_finished",
+    "delete from holdfast_keys",
+    "delete from holdfast_workers",
+    "delete from holdfast_audit",
+)
 
 
-def new_job(queue: str = "mail", kind: str = "noop", *, payload: str = "{}", **fields: Any) -> NewJob:
+def new_job(queue: Any = "mail", kind: Any = "noop", *, payload: Any = "{}", **fields: Any) -> NewJob:
     """Make a job that is ready to be enqueued; fields as in `NewJob`."""
     return NewJob(**({"id": new_id(), "queue": queue, "kind": kind, "payload": payload} | fields))
 
@@ -18,3 +28,10 @@ def failure(message: str = "it broke", attempt: int = 1) -> str:
     """Write the record of a failed attempt."""
     moment = "2026-01-01T00:00:00+00:00"
     return ErrorRecord(attempt, "ValueError", message, "Traceback …", "worker", moment, moment).to_json()
+
+
+@flow
+def empty(store: Store) -> Steps[None]:
+    """Delete every job, key and worker: faster than a database for each test."""
+    for sql in DELETES:
+        yield from run_text("empty", store.dialect.place(sql))

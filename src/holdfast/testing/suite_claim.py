@@ -5,14 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast import jobs
-from holdfast.model import Held, when
+from holdfast.model import Finish, Held, when
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import failure, new_job
 
 
 def test_a_claimed_job_is_given_with_everything_it_was_enqueued_with(do: Do, clock: Clock) -> None:
-    job = new_job("mail", "send", payload='{"to":"ada"}', headers='{"a":"b"}', key="order:1", priority=5, max_attempts=3)
+    job = new_job(
+        "mail", "send", payload='{"to":"ada"}', headers='{"a":"b"}', key="order:1", priority=5, max_attempts=3
+    )
     do(jobs.enqueue(job))
     [lease] = do(jobs.claim("mail", limit=1))
     assert (lease.job_id, lease.queue, lease.kind, lease.key) == (job.id, "mail", "send", "order:1")
@@ -67,7 +69,7 @@ def test_a_thousand_jobs_are_claimed_and_settled_as_one_batch(do: Do, clock: Clo
     do(jobs.enqueue_many(new))
     leases = do(jobs.claim("mail", limit=1_000))
     assert [lease.job_id for lease in leases] == [job.id for job in new]
-    settled = do(jobs.settle([jobs.Finish(lease.id, lease.fence, "done") for lease in leases]))
+    settled = do(jobs.settle([Finish(lease.id, lease.fence, "done") for lease in leases]))
     assert settled == jobs.Settled({job.id for job in new}, set())
     assert look.live() == []
     assert len(look.over()) == 1_000
@@ -100,6 +102,25 @@ def test_urgent_jobs_pass_a_full_batch_of_others_in_each_claim(do: Do, clock: Cl
     urgent = new_job(priority=1)
     do(jobs.enqueue(urgent))
     assert [lease.job_id for lease in do(jobs.claim("mail", limit=1))] == [urgent.id]
+
+
+def test_every_priority_is_served_and_jobs_for_later_block_none(do: Do, clock: Clock) -> None:
+    levels = [-100, -1, 0, 1, 99, 100]
+    do(jobs.enqueue_many([new_job(priority=level, delay_ms=delay) for level in levels for delay in (0, 60_000)]))
+    do(jobs.enqueue_many([new_job(priority=50, delay_ms=60_000) for _ in range(20)]))
+    taken = [lease.priority for _ in range(4) for lease in do(jobs.claim("mail", limit=2))]
+    assert taken == sorted(levels, reverse=True)
+    assert do(jobs.claim("mail", limit=9)) == []
+
+
+def test_a_claim_takes_the_rest_of_its_batch_from_lower_priorities(do: Do, clock: Clock) -> None:
+    do(jobs.enqueue_many([new_job(priority=n % 3) for n in range(9)]))
+    assert [lease.priority for lease in do(jobs.claim("mail", limit=7))] == [2, 2, 2, 1, 1, 1, 0]
+
+
+def test_a_queue_named_twice_gives_each_job_once(do: Do, clock: Clock) -> None:
+    do(jobs.enqueue_many([new_job() for _ in range(3)]))
+    assert len(do(jobs.claim(["mail", "mail"], limit=9))) == 3
 
 
 def test_order_spans_the_queues_of_one_claim(do: Do, clock: Clock) -> None:

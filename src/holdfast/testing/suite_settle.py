@@ -126,7 +126,9 @@ def test_a_job_that_never_was_cannot_be_written(do: Do, clock: Clock, write: Wri
 
 @every_settle
 @pytest.mark.parametrize("attempts", [1, 5], ids=["dead", "pending"])
-def test_a_batch_settles_nothing_of_a_reaped_lease(do: Do, clock: Clock, look: Look, settle: Write, attempts: int) -> None:
+def test_a_batch_settles_nothing_of_a_reaped_lease(
+    do: Do, clock: Clock, look: Look, settle: Write, attempts: int
+) -> None:
     stale = reaped(do, clock, max_attempts=attempts)
     before = (look.live(), look.over())
     assert do(settle(stale)) == jobs.Settled(set(), {stale.job_id})
@@ -177,7 +179,12 @@ def test_a_completed_job_moves_with_everything_it_had(do: Do, clock: Clock, look
     assert look.live() == []
     [row] = look.over()
     assert (row.id, row.queue, row.kind, row.outcome) == (job.id, "mail", "noop", "done")
-    assert (row.payload, row.headers, row.progress, row.result) == (job.payload, job.headers, '{"at":50}', '{"sent":true}')
+    assert (row.payload, row.headers, row.progress, row.result) == (
+        job.payload,
+        job.headers,
+        '{"at":50}',
+        '{"sent":true}',
+    )
     assert (row.key, row.bucket, row.unique_key, row.lease_ms) == ("order:1", 9, "u", 8_000)
     assert (row.priority, row.attempts, row.max_attempts, row.fence) == (4, 2, 7, second.fence)
     assert (row.created_at, row.available_at, row.leased_at, row.finished_at) == (made, due, claimed_at, done_at)

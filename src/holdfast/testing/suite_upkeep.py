@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import jobs, migrate, registry
 from holdfast.dialects import SCHEMA_VERSION
+from holdfast.errors import SchemaMismatch
 from holdfast.flow import Steps, ask, flow
 from holdfast.model import OUTCOMES, Finish, Outcome, when
 from holdfast.store import Store
@@ -190,8 +191,8 @@ def test_migrating_a_second_time_changes_nothing(do: Do, store: Store, look: Loo
 
 
 def test_a_newer_schema_is_refused_with_what_to_do(do: Do, store: Store) -> None:
-    with pytest.raises(migrate.SchemaMismatch, match="upgrade holdfast") as refused:
+    with pytest.raises(SchemaMismatch, match="upgrade holdfast") as refused:
         do(migrate.check(SCHEMA_VERSION - 1))
     assert (refused.value.found, refused.value.expected) == (SCHEMA_VERSION, SCHEMA_VERSION - 1)
-    with pytest.raises(migrate.SchemaMismatch, match="holdfast migrate apply"):
+    with pytest.raises(SchemaMismatch, match="holdfast migrate apply"):
         do(migrate.check(SCHEMA_VERSION + 1))

@@ -8,6 +8,10 @@ create schema if not exists holdfast_schema;
 -- schema_lock: let one migrator in at a time; freed when its transaction ends.
 select pg_advisory_xact_lock(hashtextextended('holdfast_meta', 0));
 
+-- schema_unlock: let the next migrator in.
+-- The end of the transaction does it.
+select 1;
+
 -- meta_create: make the table that holds the schema version.
 create table if not exists holdfast_meta (key text primary key, value text not null);
 
@@ -83,6 +87,8 @@ update holdfast_keys k
 
 -- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
 -- Rows are addressed by primary key (id = any): a join here may walk the whole table when statistics are stale.
+-- It hops from priority to priority, highest first, and stops when it has enough. Without the hops, jobs for later are
+-- walked over each time (200,000 of them on PostgreSQL 15: 30 to 90 ms in place of 1); with them a claim reads 5 pages more.
 update holdfast_jobs j
    set state = 'leased', fence = j.fence + 1, attempts = j.attempts + 1, leased_by = :worker,
        leased_at = coalesce(:now::timestamptz, statement_timestamp()),
@@ -92,25 +98,37 @@ update holdfast_jobs j
     select d.id
       from unnest(:queues::text[]) as q (queue)
      cross join lateral (
-        select id, priority, available_at
-          from holdfast_jobs
-         where queue = q.queue and state = 'pending'
-           and available_at <= coalesce(:now::timestamptz, statement_timestamp())
-           and (:kinds::text[] is null or kind = any (:kinds::text[]))
-         order by priority desc, available_at, id
-         limit :limit
-           for update skip locked) d
+        with recursive level (priority) as (
+            (select priority from holdfast_jobs where queue = q.queue and state = 'pending' order by priority desc limit 1)
+            union all
+            select (select n.priority from holdfast_jobs n
+                     where n.queue = q.queue and n.state = 'pending' and n.priority < level.priority
+                     order by n.priority desc limit 1)
+              from level where level.priority is not null)
+        select due.id, due.priority, due.available_at
+          from level cross join lateral (
+            select id, priority, available_at
+              from holdfast_jobs
+             where queue = q.queue and state = 'pending' and priority = level.priority
+               and available_at <= coalesce(:now::timestamptz, statement_timestamp())
+               and (:kinds::text[] is null or kind = any (:kinds::text[]))
+             order by available_at, id
+             limit :limit
+               for update skip locked) due
+         limit :limit) d
      order by d.priority desc, d.available_at, d.id
      limit :limit))
 returning j.id, j.queue, j.kind, j.payload::text, j.headers::text, j.key, j.priority, j.attempts, j.max_attempts, j.fence,
     coalesce(j.lease_ms, (:leases::integer[])[array_position(:kinds::text[], j.kind)], :lease_ms::integer),
-    j.available_at, j.created_at;
+    j.available_at, j.created_at, j.cancel_requested;
 
 -- renew: put the end of held leases off, and tell who was asked to stop.
+-- The ids are named twice, here and in put_back, finish and drop: with the join alone, a batch of 1,000 and stale
+-- statistics make the planner read the whole table. `= any` keeps it on the primary key.
 update holdfast_jobs j
    set lease_expires_at = coalesce(:now::timestamptz, statement_timestamp()) + u.lease_ms * interval '1 millisecond'
   from unnest(:id::uuid[], :fence::bigint[], :lease_ms::integer[]) as u (id, fence, lease_ms)
- where j.id = u.id and j.fence = u.fence
+ where j.id = u.id and j.fence = u.fence and j.id = any (:id::uuid[])
 returning j.id, j.cancel_requested;
 
 -- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
@@ -122,7 +140,7 @@ update holdfast_jobs j
        errors = case when u.error is null then j.errors else coalesce(j.errors, '[]'::jsonb) || u.error::jsonb end
   from unnest(:id::uuid[], :fence::bigint[], :delay_ms::bigint[], :attempts_back::integer[], :error::text[])
        as u (id, fence, delay_ms, attempts_back, error)
- where j.id = u.id and j.fence = u.fence
+ where j.id = u.id and j.fence = u.fence and j.id = any (:id::uuid[])
 returning j.id, case when :channel::text is not null and coalesce(u.delay_ms, 0) = 0 then pg_notify(:channel, j.queue)::text end;
 
 -- finish: move leased jobs to the finished table with their outcome.
@@ -130,7 +148,7 @@ with gone as (
     delete from holdfast_jobs j
      using unnest(:id::uuid[], :fence::bigint[], :outcome::text[], :result::text[], :error::text[], :fingerprint::text[])
            as u (id, fence, outcome, result, error, fingerprint)
-     where j.id = u.id and j.fence = u.fence
+     where j.id = u.id and j.fence = u.fence and j.id = any (:id::uuid[])
     returning j.*, u.outcome, u.result, u.error, u.fingerprint)
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority, bucket,
@@ -144,7 +162,7 @@ returning id;
 -- drop: delete leased jobs that leave no trace (retention 0).
 delete from holdfast_jobs j
  using unnest(:id::uuid[], :fence::bigint[]) as u (id, fence)
- where j.id = u.id and j.fence = u.fence
+ where j.id = u.id and j.fence = u.fence and j.id = any (:id::uuid[])
 returning j.id;
 
 -- settled: tell which of these jobs are finished, with the fence they ended with, for a settle whose answer was lost.

@@ -11,6 +11,10 @@ select 1;
 -- Differs: BEGIN IMMEDIATE has locked the file already.
 select 1;
 
+-- schema_unlock: let the next migrator in.
+-- Differs: the end of the transaction does it.
+select 1;
+
 -- meta_create: make the table that holds the schema version.
 -- Differs: "without rowid", as every table of ours.
 create table if not exists holdfast_meta (key text primary key, value text not null) without rowid;
@@ -82,31 +86,42 @@ update holdfast_keys
  where holdfast_keys.scope = u.scope and holdfast_keys.key = u.key and holdfast_keys.job_id = u.job_id;
 
 -- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
--- Differs: no LATERAL; the correlated IN reads each queue in index order and stops at the limit.
+-- It hops from priority to priority: without the hops, 100,000 jobs for later cost each claim 60 ms.
+-- Differs: no LATERAL; the correlated IN reads each priority of each queue in index order and stops at the limit.
 update holdfast_jobs
    set state = 'leased', fence = fence + 1, attempts = attempts + 1, leased_by = :worker,
        leased_at = :now,
        lease_expires_at = :now + 1000 * coalesce(lease_ms, (
            select l.value from json_each(:kinds) k join json_each(:leases) l on l.key = k.key where k.value = kind), :lease_ms)
  where id in (
+    with recursive level (queue, priority) as (
+        select q.value, (select priority from holdfast_jobs where queue = q.value and state = 'pending'
+                          order by priority desc limit 1)
+          from json_each(:queues) q
+        union all
+        select level.queue, (select n.priority from holdfast_jobs n
+                              where n.queue = level.queue and n.state = 'pending' and n.priority < level.priority
+                              order by n.priority desc limit 1)
+          from level where level.priority is not null)
     select d.id
-      from json_each(:queues) q
+      from level
       join holdfast_jobs d on d.id in (
         select id
           from holdfast_jobs
-         where queue = q.value and state = 'pending'
+         where queue = level.queue and state = 'pending' and priority = level.priority
            and available_at <= :now
            and (:kinds is null or kind in (select value from json_each(:kinds)))
-         order by priority desc, available_at, id
+         order by available_at, id
          limit :limit)
      order by d.priority desc, d.available_at, d.id
      limit :limit)
 returning id, queue, kind, payload, headers, key, priority, attempts, max_attempts, fence,
     coalesce(lease_ms, (
         select l.value from json_each(:kinds) k join json_each(:leases) l on l.key = k.key where k.value = kind), :lease_ms),
-    available_at, created_at;
+    available_at, created_at, cancel_requested;
 
 -- renew: put the end of held leases off, and tell who was asked to stop.
+-- Differs: the ids are not named a second time; SQLite reads by primary key anyway.
 update holdfast_jobs
    set lease_expires_at = :now + u.lease_ms * 1000
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as fence, json_extract(value, '$[2]') as lease_ms
@@ -116,6 +131,7 @@ returning id, cancel_requested;
 
 -- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
 -- The fence rises here too, so that whoever held the lease can no longer write.
+-- Differs: the ids are not named a second time; SQLite reads by primary key anyway.
 update holdfast_jobs
    set state = 'pending', fence = holdfast_jobs.fence + 1, attempts = attempts - u.attempts_back,
        available_at = coalesce(:now + u.delay_ms * 1000, available_at),

@@ -1,0 +1,110 @@
+-- The PHP queue tables on SQLite. The MySQL file holds the same names in the same order.
+-- Times are text of whole seconds in the time zone of the PHP processes: the flows write them.
+-- Differs throughout: no row locks; a writing transaction starts with BEGIN IMMEDIATE and is alone.
+-- Differs throughout: any program may put bytes that are no UTF-8 into a text column, and the driver would refuse the row
+-- for ever; so texts that others wrote are read as blobs.
+
+-- create: make both tables, as the PHP transport makes them.
+-- Differs: ids count up by AUTOINCREMENT, and an index is a statement of its own.
+create table if not exists foreign_jobs (
+    id integer primary key autoincrement,
+    queue varchar(255) not null,
+    urn varchar(255) not null,
+    trace_id varchar(64) null,
+    attempts int not null default 0,
+    payload text not null,
+    available_at datetime not null,
+    reserved_at datetime null,
+    created_at datetime not null
+);
+create index if not exists foreign_jobs_reserve_idx on foreign_jobs (queue, available_at, reserved_at);
+create table if not exists foreign_failed (
+    id integer primary key autoincrement,
+    queue varchar(255) not null,
+    urn varchar(255) not null,
+    trace_id varchar(64) null,
+    attempts int not null default 0,
+    payload text not null,
+    reason varchar(64) not null,
+    failed_at datetime not null,
+    created_at datetime not null
+);
+
+-- publish: add a row and read its id.
+insert into foreign_jobs (queue, urn, trace_id, attempts, payload, available_at, reserved_at, created_at)
+values (:queue, :urn, :trace_id, :attempts, :payload, :available_at, null, :created_at);
+select last_insert_rowid();
+
+-- pick: look for ready rows of a queue, oldest first.
+select id, cast(urn as blob)
+  from foreign_jobs
+ where queue = :queue and id > :after and available_at <= :at and (reserved_at is null or reserved_at <= :stale)
+ order by id
+ limit :limit;
+
+-- lock: read a row that is still ready.
+select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), available_at, reserved_at, created_at
+  from foreign_jobs
+ where id = :id and available_at <= :at and (reserved_at is null or reserved_at <= :stale);
+
+-- stamp: write a reservation, or write it anew.
+update foreign_jobs set reserved_at = :at where id = :id;
+
+-- recount: write a reservation and the attempts of a message that somebody had reserved before.
+update foreign_jobs set reserved_at = :at, attempts = :attempts, payload = :payload where id = :id;
+
+-- held: read a row, for a holder to see whether the reservation is still its own.
+select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), available_at, reserved_at, created_at
+  from foreign_jobs
+ where id = :id;
+
+-- ack: delete a row.
+delete from foreign_jobs where id = :id;
+
+-- release: make a row ready again, now or later.
+update foreign_jobs
+   set payload = :payload, attempts = :attempts, available_at = :available_at, reserved_at = null
+ where id = :id;
+
+-- bury: copy a message to the failed table; the flow deletes the row in the same transaction.
+insert into foreign_failed (queue, urn, trace_id, attempts, payload, reason, failed_at, created_at)
+values (:queue, :urn, :trace_id, :attempts, :payload, :reason, :failed_at, :created_at);
+
+-- failed: read failed rows after an id, oldest first.
+select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), cast(reason as blob), failed_at, created_at
+  from foreign_failed
+ where id > :after
+ order by id
+ limit :limit;
+
+-- failed_lock: read one failed row.
+select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), cast(reason as blob), failed_at, created_at
+  from foreign_failed
+ where id = :id;
+
+-- failed_delete: delete one failed row.
+delete from foreign_failed where id = :id;
+
+-- prune: read a chunk of failed rows older than a moment; the flow deletes them by primary key.
+select id from foreign_failed where failed_at < :before order by id limit :limit;
+
+-- counts: count rows by queue: ready, waiting, reserved, stale, and when the oldest ready one became so.
+select cast(queue as blob),
+       sum(case when reserved_at is null and available_at <= :at then 1 else 0 end),
+       sum(case when reserved_at is null and available_at > :at then 1 else 0 end),
+       sum(case when reserved_at > :stale then 1 else 0 end),
+       sum(case when reserved_at <= :stale then 1 else 0 end),
+       min(case when reserved_at is null and available_at <= :at then available_at end)
+  from foreign_jobs
+ group by queue
+ order by queue;
+
+-- failed_counts: count failed rows by queue.
+select cast(queue as blob), count(*) from foreign_failed group by queue order by queue;
+
+-- rows: read rows after an id, oldest first.
+select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), available_at, reserved_at, created_at
+  from foreign_jobs
+ where id > :after
+ order by id
+ limit :limit;

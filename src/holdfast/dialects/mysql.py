@@ -1,0 +1,283 @@
+"""MySQL and MariaDB: asyncmy for async callers and the worker, PyMySQL for sync ones; one SQL file for both servers."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from holdfast import errors
+from holdfast.dialects.base import Dialect, Style, chain
+from holdfast.dialects.sessions import AsyncDbapiSession, Clock
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.flow import AsyncSession, Statement
+from holdfast.options import StoreOptions
+
+SCHEMES = ("mysql", "mariadb")
+# SKIP LOCKED and JSON_TABLE; in MySQL also the binary collation without padding.
+OLDEST = {"MariaDB": (10, 6, 0), "MySQL": (8, 0, 17)}
+# Each server skips the other's comment, so that one text names the collation of both.
+TEXT = "/*M! utf8mb4_nopad_bin */ /*!80017 utf8mb4_0900_bin */"
+
+_DRIVERS = ("pymysql", "MySQLdb", "asyncmy", "aiomysql", "sqlalchemy", "django")
+_BUSY: dict[int, errors.BusyReason] = {
+    1213: "deadlock",
+    1205: "lock_timeout",
+    3572: "lock_timeout",
+    1020: "serialisation",  # MariaDB: the row has changed since the transaction's snapshot
+}
+# Connections refused, closed, killed or timed out; a server that shuts down, is read-only after a failover, is not (yet)
+# part of its Galera cluster, or does not know our user or database.
+_LOST = frozenset(
+    {0, 1040, 1044, 1045, 1047, 1049, 1053, 1077, 1079, 1130, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1226, 1290, 1836}
+    | {1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055, 3159, 3169, 4031}
+)
+_SETTINGS = ("unix_socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify", "charset")
+_STRICT = "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+
+
+class Mysql(Dialect):
+    name: ClassVar[str] = "mysql"
+    style: ClassVar[Style] = "format"
+    spreads_lists: ClassVar[bool] = True
+    # Lists that are many parameters; all others are one JSON text.
+    spread: ClassVar[frozenset[str]] = frozenset({"kinds", "leases", "queues", "states"})
+
+    def __init__(self, options: StoreOptions) -> None:
+        self._own = True
+        super().__init__(options)
+
+    def place(self, sql: str) -> str:
+        return super().place(sql.replace("collate holdfast_text", f"collate {TEXT}"))
+
+    def given(self, statement: Statement) -> frozenset[str]:
+        several = len(statement.params.get("queues", ())) > 1
+        return super().given(statement) | ({"own"} if self._own else set()) | ({"several"} if several else set())
+
+    def on_loan(self) -> Dialect:
+        lent = copy(self)
+        lent._own = False
+        return lent
+
+    def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
+        params = {name: self._value(name, value) for name, value in statement.params.items()}
+        params["now"] = plain(now)
+        batch = statement.batch
+        if batch is not None:
+            params["batch"] = rows_text([[plain(value) for value in column] for column in batch.values()])
+            if "fence" in batch:
+                params["held"] = rows_text([batch["id"], batch["fence"]])
+        return params
+
+    def _value(self, name: str, value: Any) -> Any:
+        if isinstance(value, list) and name not in self.spread:
+            return msgspec.json.encode(value).decode()
+        return plain(value)
+
+    def found(self, rows: Sequence[Sequence[Any]]) -> str:
+        return msgspec.json.encode([row[0] for row in rows]).decode()
+
+    def connect(self, url: str) -> Any:
+        return connect(url, self.options)
+
+    async def aconnect(self, url: str, name: str) -> Any:
+        return await aconnect(url, self.options, name)
+
+    def asession(self, raw: Any, clock: Clock) -> AsyncSession:
+        async def cursor() -> Any:
+            return raw.cursor()
+
+        return AsyncDbapiSession(self, cursor, self.style, clock)
+
+    async def atell(self, raw: Any, sql: str) -> None:
+        await raw.query(sql)
+
+    def tell(self, raw: Any, sql: str) -> None:
+        raw.query(sql)
+
+    def is_closed(self, raw: Any) -> bool:
+        return not raw.connected
+
+    def cut(self, raw: Any) -> None:
+        raw.close()
+
+    def translate(self, error: BaseException) -> HoldfastError | None:
+        cause = driver_error(error)
+        if cause is None:
+            return None
+        code = code_of(cause)
+        text = " ".join(str(cause).split())
+        if code in _BUSY:
+            return errors.DatabaseBusy(_BUSY[code])
+        if code == 1062:
+            return errors.UniqueViolation(text)
+        if code == 1146:
+            return errors.SchemaMissing(text)
+        if code in _LOST or (code is None and is_lost(cause)):
+            return errors.DatabaseUnavailable(text)
+        return errors.QueryFailed(text)
+
+
+def plain(value: Any) -> Any:
+    """Write a time as DATETIME(6) keeps it: in UTC, without a zone."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    return value
+
+
+def rows_text(columns: Sequence[Sequence[Any]]) -> str:
+    """Write columns as one JSON text, an array of rows."""
+    return msgspec.json.encode(list(zip(*columns, strict=True))).decode()
+
+
+def driver_error(error: BaseException) -> BaseException | None:
+    """Return the innermost error that a driver, or the network under it, raised."""
+    ours = [
+        e
+        for e in chain(error)
+        if type(e).__module__.partition(".")[0] in _DRIVERS or isinstance(e, OSError | TimeoutError | EOFError)
+    ]
+    return ours[-1] if ours else None
+
+
+def code_of(error: BaseException) -> int | None:
+    """Read the server's or the client library's error number."""
+    code = error.args[0] if error.args else None
+    return code if isinstance(code, int) and not isinstance(error, OSError) else None
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell a lost or refused connection from a wrong call, where no number says it."""
+    return isinstance(error, OSError | TimeoutError | EOFError) or type(error).__name__ == "InterfaceError"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL taken apart, as both drivers want it."""
+
+    database: str
+    host: str
+    port: int
+    user: str | None
+    password: str
+    unix_socket: str | None
+    tls: ssl.SSLContext | None
+
+    def arguments(self) -> dict[str, Any]:
+        common = {"database": self.database, "user": self.user, "password": self.password, "ssl": self.tls}
+        where = {"unix_socket": self.unix_socket} if self.unix_socket else {"host": self.host, "port": self.port}
+        return common | where | {"charset": "utf8mb4", "autocommit": True}
+
+
+def split_url(url: str) -> Address:
+    """Read mysql://user:password@host:3306/database?unix_socket=…&ssl_ca=…; a driver suffix (mysql+pymysql) is ignored."""
+    scheme, _, rest = url.partition("://")
+    if scheme.partition("+")[0] not in SCHEMES:
+        raise ConfigError("url", "must start with mysql:// or mariadb://", url)
+    parts = urlsplit(f"mysql://{rest}")
+    try:
+        port = parts.port or 3306
+    except ValueError as error:
+        raise ConfigError("url", "the port must be a number", url) from error
+    database = unquote(parts.path.lstrip("/"))
+    if not database:
+        raise ConfigError("url", "must name a database: mysql://user@host/shop", url)
+    settings = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if strange := sorted(set(settings) - set(_SETTINGS)):
+        raise ConfigError("url", f"may set {', '.join(_SETTINGS)}, not {strange[0]}", url)
+    user = None if parts.username is None else unquote(parts.username)
+    password = unquote(parts.password or "")
+    socket = settings.get("unix_socket")
+    return Address(database, parts.hostname or "127.0.0.1", port, user, password, socket, tls_context(settings, url))
+
+
+def tls_context(settings: dict[str, str], url: str) -> ssl.SSLContext | None:
+    """Make what TLS needs from the URL's settings; None where they ask for none.
+
+    ssl_verify: `full` (certificate and host name), `ca` (certificate only), `none`; `full` unless told.
+    """
+    if settings.get("ssl", "").lower() in ("false", "0", "no", "off", "disabled"):
+        return None
+    if not any(name.startswith("ssl") for name in settings):
+        return None
+    verify = settings.get("ssl_verify", "full").lower()
+    if verify not in ("full", "ca", "none"):
+        raise ConfigError("url", "ssl_verify must be full, ca or none", url)
+    try:
+        context = ssl.create_default_context(cafile=settings.get("ssl_ca"))
+        if "ssl_cert" in settings:
+            context.load_cert_chain(settings["ssl_cert"], settings.get("ssl_key"))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError("url", f"the TLS files cannot be read ({error})", url) from error
+    context.check_hostname = verify == "full"
+    context.verify_mode = ssl.CERT_NONE if verify == "none" else ssl.CERT_REQUIRED
+    return context
+
+
+def opening(options: StoreOptions) -> tuple[str, ...]:
+    """List what every connection of ours says first; the last statement's row goes to `check`."""
+    wait = max(1, round(options.busy_timeout))
+    return (
+        "set session transaction isolation level read committed",
+        f"set session time_zone = '+00:00', sql_mode = '{_STRICT}', innodb_lock_wait_timeout = {wait}, "
+        "group_concat_max_len = 1000000",
+        "select version(), @@sql_mode",
+    )
+
+
+def check(version: str, sql_mode: str) -> None:
+    """Refuse a server that lacks what the claim needs, or that did not take our settings."""
+    brand = "MariaDB" if "mariadb" in version.lower() else "MySQL"
+    # Old MariaDB servers put 5.5.5- in front, for replicas that knew nothing else.
+    numbers = re.findall(r"\d+", version.removeprefix("5.5.5-"))[:3]
+    oldest = OLDEST[brand]
+    if tuple(map(int, numbers)) < oldest:
+        rule = f"{brand} must be version {'.'.join(map(str, oldest))} or newer: older ones have no SKIP LOCKED"
+        raise ConfigError("server", rule, version)
+    if "STRICT_TRANS_TABLES" not in sql_mode:
+        raise ConfigError("sql_mode", "must hold STRICT_TRANS_TABLES, else the server changes values in silence", sql_mode)
+
+
+def connect(url: str, options: StoreOptions) -> Any:
+    """Open a PyMySQL connection that commits only when told to (autocommit with explicit BEGIN)."""
+    import pymysql
+
+    raw = pymysql.connect(
+        **split_url(url).arguments(),
+        connect_timeout=max(1, int(options.connect_timeout)),
+        program_name="holdfast",
+    )
+    try:
+        with raw.cursor() as cursor:
+            for statement in opening(options):
+                cursor.execute(statement)
+            check(*cursor.fetchone())
+    except BaseException:
+        raw.close()
+        raise
+    return raw
+
+
+async def aconnect(url: str, options: StoreOptions, name: str) -> Any:
+    """Open an asyncmy connection."""
+    import asyncmy
+
+    raw = await asyncmy.connect(
+        **split_url(url).arguments(), connect_timeout=max(1, int(options.connect_timeout)), program_name=name
+    )
+    try:
+        async with raw.cursor() as cursor:
+            for statement in opening(options):
+                await cursor.execute(statement)
+            check(*await cursor.fetchone())
+    except BaseException:
+        raw.close()
+        raise
+    return raw

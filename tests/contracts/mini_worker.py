@@ -1,0 +1,113 @@
+"""A worker in fifty lines over the protocol of `holdfast.sources.Source`: for tests of sources alone.
+
+As a program, `python -m tests.contracts.mini_worker module:attribute` serves an application until it is killed.
+"""
+
+import asyncio
+import importlib
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from holdfast import Holdfast
+from holdfast.executor import Executor, Work
+from holdfast.ids import new_id
+from holdfast.model import Finish, PutBack
+from holdfast.threads import Threads
+
+SLOTS = 20
+
+
+class MiniWorker:
+    """Claims from an application's foreign sources, runs, renews and settles."""
+
+    def __init__(self, app: Holdfast, *, poll: float = 0.02, renewing: bool = True, name: str = "mini") -> None:
+        self.app = app
+        self.id = f"{name}-{new_id()[-12:]}"
+        self.poll = poll
+        self.renewing = renewing
+        self.running: dict[asyncio.Task[None], tuple[Any, Work]] = {}
+        # What settling came to, in order: (kind, "done" or "lost").
+        self.settled: list[tuple[str, str]] = []
+        self._threads = Threads(SLOTS, "mini")
+        self._executor = Executor(app, self.id, self._threads)
+
+    async def round(self) -> int:
+        """Claim once from every source, start what was claimed, and return how many that were."""
+        count = 0
+        for source in self.app.foreign.sources:
+            kinds = {kind: round(h.options.lease * 1000) for kind, h in source.handlers.items()}
+            leases = await self.app.store.arun(source.claim(kinds, SLOTS - len(self.running), self.id))
+            for lease in leases:
+                work = Work(lease, source.handlers[lease.kind], True, time.monotonic())
+                task = asyncio.create_task(self._run(source, work))
+                self.running[task] = (source, work)
+                task.add_done_callback(lambda done: self.running.pop(done))
+            count += len(leases)
+        return count
+
+    async def _run(self, source: Any, work: Work) -> None:
+        ended = await self._executor.attempt(work)
+        finishes = [ended.write] if isinstance(ended.write, Finish) else []
+        returns = [ended.write] if isinstance(ended.write, PutBack) else []
+        settled = await self.app.store.arun(source.settle(finishes, returns, self.id))
+        self.settled.append((work.lease.kind, "lost" if settled.lost else "done"))
+
+    async def _renewing(self) -> None:
+        while self.renewing:
+            await asyncio.sleep(0.1)
+            for source, work in list(self.running.values()):
+                await self.app.store.arun(source.renew([work.lease], self.id))
+
+    async def serve(self) -> None:
+        renewals = asyncio.create_task(self._renewing())
+        try:
+            while True:
+                if not await self.round():
+                    await asyncio.sleep(self.poll)
+        finally:
+            renewals.cancel()
+
+    async def drain(self) -> None:
+        """Claim and run until nothing is ready."""
+        while await self.round() or self.running:
+            await asyncio.gather(*self.running)
+
+    def close(self) -> None:
+        self._threads.close()
+
+
+@asynccontextmanager
+async def serving(app: Holdfast, **options: Any) -> AsyncIterator[MiniWorker]:
+    """Serve an application's sources while the block runs."""
+    worker = MiniWorker(app, **options)
+    task = asyncio.create_task(worker.serve())
+    try:
+        yield worker
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await asyncio.gather(*worker.running, return_exceptions=True)
+        worker.close()
+        await app.aclose()
+
+
+def drain(app: Holdfast) -> MiniWorker:
+    """Run everything that is ready, here and now."""
+
+    async def run() -> MiniWorker:
+        worker = MiniWorker(app)
+        await worker.drain()
+        worker.close()
+        await app.aclose()
+        return worker
+
+    return asyncio.run(run())
+
+
+if __name__ == "__main__":
+    module, _, attribute = sys.argv[1].partition(":")
+    asyncio.run(MiniWorker(getattr(importlib.import_module(module), attribute)).serve())

@@ -1,0 +1,41 @@
+"""The README's table of guarantees names real tests."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+_PROOF = re.compile(r"\[(test_\w+)\]\(([\w./-]+)\)")
+
+
+def rows() -> dict[str, list[tuple[str, str]]]:
+    """Read the table: each promise with the tests that prove it, as (name, file)."""
+    [table] = re.findall(r"\| Promise \| Proof \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", README)
+    cells = [line.strip("|").split("|") for line in table.splitlines()]
+    return {promise.strip(): _PROOF.findall(proof) for promise, proof in cells}
+
+
+def functions_in(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text("utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_every_promise_of_the_design_has_its_row():
+    assert len(rows()) == 9
+
+
+@pytest.mark.parametrize("promise", rows())
+def test_every_promise_names_its_tests(promise):
+    assert rows()[promise]
+
+
+@pytest.mark.parametrize("name, file", [proof for proofs in rows().values() for proof in proofs])
+def test_every_named_test_exists(name, file):
+    assert name in functions_in(ROOT / file)
+
+
+def test_the_shipped_suite_is_run_by_our_own_tests():
+    assert "from holdfast.testing.suite import *" in (ROOT / "tests/conformance/test_store.py").read_text("utf-8")

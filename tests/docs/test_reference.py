@@ -1,0 +1,106 @@
+"""The reference pages list what the code has, no more and no less."""
+
+import inspect
+import logging
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import errors, events, options
+from holdfast.dialects.base import TABLES
+from holdfast.events import Event
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+API, CONFIGURATION, ERRORS, EVENTS, SCHEMA = (
+    (REFERENCE / f"{name}.md").read_text("utf-8") for name in ("api", "configuration", "errors", "events", "schema")
+)
+
+
+def classes(module, base) -> list[type]:
+    found = [value for value in vars(module).values() if inspect.isclass(value) and issubclass(value, base)]
+    return [cls for cls in found if cls.__module__ == module.__name__]
+
+
+def members(cls) -> list[str]:
+    """List the methods and properties of a class."""
+    found = {name: value for name, value in vars(cls).items() if not name.startswith("_")}
+    return [name for name, value in found.items() if inspect.isfunction(value) or isinstance(value, property)]
+
+
+def row(page: str, name: str) -> list[str]:
+    """Read the cells of the table row that starts with a name in backticks."""
+    found = re.findall(rf"^\| `{name}` \|(.*)\|$", page, re.MULTILINE)
+    assert len(found) == 1, f"{name} has {len(found)} rows"
+    return [cell.strip() for cell in found[0].split("|")]
+
+
+@pytest.mark.parametrize("name", holdfast.__all__)
+def test_every_public_name_is_in_the_api(name):
+    assert f"`{name}`" in API or f"`{name}(" in API or f"`{name}[" in API
+
+
+@pytest.mark.parametrize("cls", classes(errors, Exception), ids=lambda cls: cls.__name__)
+def test_every_error_has_its_section(cls):
+    assert cls is errors.HoldfastError or re.search(rf"^### {cls.__name__}$", ERRORS, re.MULTILINE)
+
+
+def test_the_tree_of_errors_is_the_one_in_the_code():
+    drawn = [line.split("──")[1].split()[0] for line in (errors.__doc__ or "").splitlines() if "──" in line]
+    assert drawn == [line.split("──")[1].split()[0] for line in ERRORS.splitlines() if "──" in line]
+
+
+@pytest.mark.parametrize("cls", classes(events, Event), ids=lambda cls: cls.__name__)
+def test_every_event_has_its_row(cls):
+    level, told, when = row(EVENTS, cls.__name__)
+    own = [field.name for field in fields(cls)]
+    if issubclass(cls, events.JobEvent) and cls is not events.JobEvent:
+        own = own[len(fields(events.JobEvent)) :]
+    assert level.upper() == logging.getLevelName(cls.level)
+    assert re.findall(r"`(\w+)`", told) == own
+    assert when
+
+
+def test_no_event_is_listed_that_does_not_exist():
+    listed = set(re.findall(r"^\| `([A-Z]\w+)` \|", EVENTS, re.MULTILINE))
+    assert listed == {cls.__name__ for cls in classes(events, Event)}
+
+
+def as_written(default) -> str:
+    """Write a default as the tables do."""
+    if isinstance(default, float):
+        return f"{default:g}"
+    return {None: "none", True: "true", False: "false"}.get(default, str(default))
+
+
+@pytest.mark.parametrize("name, default", vars(options.StoreOptions()).items())
+def test_every_option_of_the_store_has_its_row(name, default):
+    environment, shown, _ = row(CONFIGURATION, name)
+    assert environment == f"`HOLDFAST_{name.upper()}`"
+    assert shown.strip("`") == as_written(default)
+
+
+@pytest.mark.parametrize("name", [p for p in inspect.signature(holdfast.Handler.using).parameters if p != "self"])
+def test_every_option_of_an_enqueue_is_in_the_api(name):
+    assert f"`{name}`" in API
+
+
+@pytest.mark.parametrize("member", members(holdfast.Job))
+def test_every_member_of_the_job_is_in_the_api(member):
+    assert f"`{member}`" in API or f"`{member}(" in API
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_has_its_section(table):
+    assert f"## holdfast_{table}\n" in SCHEMA
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_every_column_is_in_the_schema(dialect):
+    folder = Path(holdfast.__file__).parent / "dialects" / "migrations" / dialect
+    ddl = "".join(file.read_text("utf-8") for file in folder.glob("*.sql"))
+    columns = set(re.findall(r"^    (\w+) \w+", ddl, re.MULTILINE)) - {"primary"}
+    assert columns
+    assert {name for name in columns if f"`{name}`" not in SCHEMA} == set()

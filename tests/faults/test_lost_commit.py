@@ -1,0 +1,278 @@
+"""The reply to COMMIT is lost: the database has written, the client does not know. Nothing is lost and nothing doubled.
+
+A statement that runs alone commits by itself; there it is its own reply that is lost.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import jobs, migrate
+from holdfast.errors import DatabaseUnavailable, LeaseLost
+from holdfast.flow import Flow, Steps, flow, run_text
+from holdfast.job import Job
+from holdfast.model import Enqueued, Finish, Lease, PutBack
+from holdfast.store import Store
+from holdfast.testing import Clock, Do, Look, empty, failure, new_job
+from holdfast.testing.fixtures import colour, do
+from tests.proxy import Proxy
+from tests.servers import Postgres
+
+__all__ = ["colour", "do"]
+
+Cut = Callable[..., None]
+Settle = Callable[[list[Lease]], Flow[jobs.Settled]]
+
+
+@pytest.fixture(scope="module")
+def url(postgres: Postgres) -> Iterator[str]:
+    """One database for this module, emptied before each test."""
+    url = postgres.start().fresh_database()
+    store = Store(url)
+    store.run(migrate.apply(store.migrations))
+    store.close()
+    yield url
+    postgres.start().drop_database(url.rpartition("/")[2])
+
+
+@pytest.fixture
+def direct(url: str) -> Iterator[Store]:
+    """The same database, not through the proxy."""
+    store = Store(url)
+    store.run(empty(store))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def store(direct: Store, pg_proxy: Proxy) -> Iterator[Store]:
+    """A store whose connections go through the proxy."""
+    store = Store(pg_proxy.url(direct.url))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def look(direct: Store) -> Look:
+    return Look(direct.run, direct)
+
+
+@flow
+def warm() -> Steps[None]:
+    """Let asyncpg ask now what it wants to know about array types, so that it is our statement whose reply is lost."""
+    types = "uuid[], text[], int2[], int4[], int8[], timestamptz[]"
+    yield from run_text("warm", f"select {', '.join(f'null::{name}' for name in types.split(', '))}")
+
+
+@pytest.fixture
+def cut(do: Do, pg_proxy: Proxy) -> Iterator[Cut]:
+    """Lose the replies to the next commits; at the end, make sure that they were lost."""
+    ordered = []
+
+    def order(times: int = 1) -> None:
+        do(warm())
+        ordered.append(times)
+        pg_proxy.drop_reply(lambda tag: tag != "BEGIN", times=times)
+
+    yield order
+    assert pg_proxy.cuts == sum(ordered) > 0
+
+
+def claimed(direct: Store, count: int = 1, **fields: Any) -> list[Lease]:
+    direct.run(jobs.enqueue_many([new_job(**fields) for _ in range(count)]))
+    return direct.run(jobs.claim("mail", limit=count, worker="w1"))
+
+
+ENQUEUES: dict[str, Callable[[Any], Flow[Any]]] = {
+    "one": jobs.enqueue,
+    "many": lambda job: jobs.enqueue_many([job, *(new_job("bulk") for _ in range(10))]),
+}
+
+
+SAID = [{}, {"idempotency_key": "k"}, {"unique": "u"}, {"idempotency_key": "k", "unique": "u"}]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("enqueue", ENQUEUES.values(), ids=ENQUEUES)
+@pytest.mark.parametrize("said", SAID, ids=lambda said: "+".join(said) or "plain")
+def test_an_enqueue_whose_reply_is_lost_adds_each_job_once(
+    do: Do, look: Look, cut: Cut, enqueue: Callable[[Any], Flow[Any]], said: dict[str, str], times: int
+) -> None:
+    job = new_job(**said)
+    cut(times)
+    answer = do(enqueue(job))
+    first = answer if isinstance(answer, Enqueued) else answer[0]
+    assert first == Enqueued(job.id, created=True)
+    assert [row.id for row in look.live() if row.queue == "mail"] == [job.id]
+    assert len(look.live()) == (1 if isinstance(answer, Enqueued) else 11)
+    assert [job_id for _, _, job_id in look.key_rows()] == ([job.id] if "idempotency_key" in said else [])
+
+
+def test_an_enqueue_that_found_a_job_by_its_key_finds_it_again(do: Do, direct: Store, look: Look, cut: Cut) -> None:
+    first = direct.run(jobs.enqueue(new_job(idempotency_key="k")))
+    cut()
+    assert do(jobs.enqueue(new_job(idempotency_key="k"))) == Enqueued(first.id, created=False)
+    assert len(look.live()) == 1
+
+
+@pytest.mark.parametrize("enqueue", ENQUEUES.values(), ids=ENQUEUES)
+def test_a_job_that_was_finished_before_its_enqueue_was_repeated_does_not_run_twice(
+    do: Do, store: Store, direct: Store, look: Look, cut: Cut, enqueue: Callable[[Any], Flow[Any]]
+) -> None:
+    work = enqueue(new_job())
+    cut()
+    with pytest.raises(DatabaseUnavailable):
+        store.run_once(work)
+    [lease] = direct.run(jobs.claim("mail", limit=9))
+    direct.run(jobs.complete(lease))
+    do(work)
+    assert direct.run(jobs.claim("mail", limit=9)) == []
+    assert [row.id for row in look.over()] == [lease.job_id]
+
+
+def test_jobs_of_a_claim_whose_reply_is_lost_are_given_back_and_none_is_lost(
+    do: Do, direct: Store, look: Look, cut: Cut
+) -> None:
+    direct.run(jobs.enqueue_many([new_job() for _ in range(4)]))
+    cut()
+    known = do(jobs.claim("mail", limit=2, worker="w1"))
+    assert [row.state for row in look.live()] == ["leased"] * 4
+    assert do(jobs.release_strays("w1", [lease.id for lease in known])) == 2
+    strays = direct.run(jobs.claim("mail", limit=9, worker="w2"))
+    assert len({lease.id for lease in known + strays}) == 4
+    assert {lease.attempt for lease in known + strays} == {1}
+    for lease in known:
+        do(jobs.complete(lease))
+
+
+def test_strays_that_nobody_gives_back_are_reaped(do: Do, direct: Store, look: Look, cut: Cut) -> None:
+    clock = Clock(direct)
+    direct.run(jobs.enqueue(new_job()))
+    cut()
+    assert do(jobs.claim("mail", limit=1, worker="w1", lease_ms=1_000)) == []
+    clock.advance(3_600)
+    assert len(direct.run(jobs.reap())) == 1
+    assert [row.state for row in look.live()] == ["pending"]
+
+
+def batch(leases: list[Lease]) -> Flow[jobs.Settled]:
+    done, dropped, dead, retried, released = leases
+    return jobs.settle(
+        [
+            Finish(done.id, done.fence, "done", '"ok"'),
+            Finish(dropped.id, dropped.fence, "done", keep=False),
+            Finish(dead.id, dead.fence, "dead", None, failure(), "group"),
+        ],
+        [PutBack(retried.id, retried.fence, 60_000, 0, failure()), PutBack(released.id, released.fence, None, 1)],
+    )
+
+
+SETTLES: dict[str, tuple[int, Settle]] = {
+    "done": (1, lambda held: jobs.settle([Finish(held[0].id, held[0].fence, "done", '"ok"')])),
+    "dropped": (1, lambda held: jobs.settle([Finish(held[0].id, held[0].fence, "done", keep=False)])),
+    "dead": (1, lambda held: jobs.settle([Finish(held[0].id, held[0].fence, "dead", None, failure(), "group")])),
+    "retry": (1, lambda held: jobs.settle([], [PutBack(held[0].id, held[0].fence, 60_000, 0, failure())])),
+    "release": (1, lambda held: jobs.settle([], [PutBack(held[0].id, held[0].fence, None, 1)])),
+    "all-at-once": (5, batch),
+}
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("count, settle", SETTLES.values(), ids=SETTLES)
+def test_a_settle_whose_reply_is_lost_is_written_once_and_answered_right(
+    do: Do, direct: Store, look: Look, cut: Cut, count: int, settle: Settle, times: int
+) -> None:
+    leases = claimed(direct, count)
+    cut(times)
+    assert do(settle(leases)) == jobs.Settled({lease.job_id for lease in leases}, set())
+    rows = [*look.live(), *look.over()]
+    assert len({row.id for row in rows}) == len(rows)
+    assert all(len(row.errors) <= 1 for row in rows)
+    assert all(row.state == "pending" and row.attempts in (0, 1) and row.fence == 2 for row in look.live())
+
+
+def test_a_settle_whose_lease_was_lost_is_still_refused_when_its_reply_is_lost(do: Do, direct: Store, cut: Cut) -> None:
+    [stale] = claimed(direct)
+    direct.run(jobs.release(stale))
+    direct.run(jobs.claim("mail", limit=1))
+    cut()
+    assert do(jobs.settle([Finish(stale.id, stale.fence, "done")])) == jobs.Settled(set(), {stale.job_id})
+
+
+def test_a_renewal_whose_reply_is_lost_is_answered_right(do: Do, direct: Store, cut: Cut) -> None:
+    [lease] = claimed(direct)
+    cut()
+    assert do(jobs.renew([(lease, 30_000)])).kept == {lease.job_id}
+
+
+def test_a_reap_whose_reply_is_lost_takes_each_lease_back_once(
+    do: Do, store: Store, direct: Store, look: Look, cut: Cut
+) -> None:
+    clock = Clock(direct)
+    leases = claimed(direct, 3)
+    store.now = clock.pass_lease(leases[0])
+    cut()
+    do(jobs.reap())
+    assert [(row.state, row.attempts, len(row.errors)) for row in look.live()] == [("pending", 1, 1)] * 3
+
+
+def test_a_single_completion_is_strict_about_a_lost_reply_and_still_written_once(
+    do: Do, direct: Store, look: Look, cut: Cut
+) -> None:
+    [lease] = claimed(direct)
+    cut()
+    with pytest.raises(LeaseLost):
+        do(jobs.complete(lease, '"ok"'))
+    assert [(row.outcome, row.result) for row in look.over()] == [("done", '"ok"')]
+    assert look.live() == []
+
+
+def test_an_effect_and_its_completion_are_both_there_once_when_the_reply_is_lost(
+    colour: str, store: Store, direct: Store, look: Look, cut: Cut, url: str
+) -> None:
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("drop table if exists effect")
+        admin.execute("create table effect (id integer)")
+    [lease] = claimed(direct)
+    job = Job(lease, store)
+
+    def attempt() -> None:
+        with job.transaction() as tx:
+            tx.execute("insert into effect values (1)")
+
+    async def async_attempt() -> None:
+        try:
+            async with job.transaction() as tx:
+                await tx.execute("insert into effect values (1)")
+        finally:
+            await store.aclose()
+
+    cut()
+    with pytest.raises(DatabaseUnavailable):
+        attempt() if colour == "sync" else asyncio.run(async_attempt())
+    # Unknown to the holder, so it may not claim success; whoever tries to end the lease again is refused.
+    assert not job.settled
+    with pytest.raises(LeaseLost):
+        direct.run(jobs.complete(lease))
+    assert [row.outcome for row in look.over()] == ["done"]
+    assert look.rows("select id from effect") == [(1,)]
+
+
+def test_a_migration_whose_reply_is_lost_has_run_once(do: Do, direct: Store, url: str, cut: Cut) -> None:
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("drop table if exists holdfast_meta, holdfast_jobs, holdfast_finished, holdfast_keys")
+        admin.execute("drop table if exists holdfast_workers, holdfast_audit")
+    cut()
+    do(migrate.apply(direct.migrations))
+    direct.check()
+
+
+def test_nothing_is_lost_when_every_connection_is_reset(do: Do, store: Store, look: Look, pg_proxy: Proxy) -> None:
+    new = [new_job() for _ in range(5)]
+    for job in new:
+        do(jobs.enqueue(job))
+        pg_proxy.reset_all()
+    assert [row.id for row in look.live()] == [job.id for job in new]

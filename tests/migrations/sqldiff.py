@@ -1,0 +1,81 @@
+"""Reading two SQL files as one text with explained differences.
+
+`plain` takes out of a query what the head of its file says differs throughout: how times are written, how batches and
+lists are bound, casts, and row locks. What is left should be the same, or the query should say why it is not.
+"""
+
+import re
+
+from holdfast.dialects.base import read_sql
+
+HEADER = re.compile(r"^-- ([a-z][a-z0-9_]*): ", re.MULTILINE)
+
+# Each pair is one of the differences that hold throughout, as SQLite's file names them at its head.
+TIMES = [
+    (r"coalesce\(:now::timestamptz, statement_timestamp\(\)\)", ":now"),
+    (r" \* interval '1 millisecond'", " * 1000"),
+]
+CASTS = [
+    (r"cast\(([^()]+) as \w+\)", r"\1"),
+    (r"::\w+(\[\])?", ""),
+]
+LISTS = [
+    (r"not \((\w+) = any \(:(\w+)\)\)", r"\1 not in :\2"),
+    (r"= any \(:(\w+)\)", r"in :\1"),
+    (r"in \(select value from json_each\(:(\w+)\)\)", r"in :\1"),
+]
+LOCKS = [(r"\s+for update( skip locked)?", "")]
+# Appending to a JSON array, and the names that only one of the two needs before a column.
+JSON = [
+    (r"json_insert\((coalesce\((?:\w+\.)?errors, '\[\]'\)), '\$\[#\]', json\(((?:u\.)?error)\)\)", r"\1 || \2"),
+    (r"json_extract\((f\.)?errors, '\$\[#-1\]\.(\w+)'\)", r"\1errors -> -1 ->> '\2'"),
+]
+NAMES = [
+    (r"\b(holdfast_jobs|holdfast_keys|j|k)\.", ""),
+    (r"^(update|delete from) (holdfast_\w+) [jk]$", r"\1 \2"),
+]
+NOTIFY = [(r",\s+case when :channel is not null.*?end", "")]
+
+BATCH = re.compile(r"unnest\(([^()]*(?:\[\])?[^()]*)\)\s+as u \(([^()]*)\)")
+FIELDS = re.compile(r"\(select (json_extract\(value.*?)\s+from json_each\(:batch\)\) u")
+FIELD = re.compile(r"json_extract\(value, '\$\[\d+\]'\) as (\w+)")
+ELEMENT = re.compile(r"json_extract\(u\.value, '\$\[(\d+)\]'\)")
+
+
+def queries(name: str) -> dict[str, tuple[str, str]]:
+    """Read a file into (comments, SQL) by query name, in order."""
+    text = read_sql(name)
+    headers = list(HEADER.finditer(text))
+    ends = [header.start() for header in headers[1:]] + [len(text)]
+    return {header[1]: _split(text[header.start() : end]) for header, end in zip(headers, ends, strict=True)}
+
+
+def _split(block: str) -> tuple[str, str]:
+    lines = block.strip().splitlines()
+    comments = [line for line in lines if line.startswith("--")]
+    return "\n".join(comments), "\n".join(line for line in lines if not line.startswith("--"))
+
+
+def plain(sql: str, columns: list[str]) -> str:
+    """Write a query without what differs throughout; `columns` names the fields of its batch."""
+    for pattern, better in TIMES + CASTS + LISTS + LOCKS:
+        sql = re.sub(pattern, better, sql)
+    sql = BATCH.sub("batch u", sql)
+    sql = re.sub(FIELDS.pattern, "batch u", sql, flags=re.DOTALL)
+    sql = sql.replace("json_each(:batch) u", "batch u")
+    sql = ELEMENT.sub(lambda match: f"u.{columns[int(match[1])]}", sql)
+    for pattern, better in JSON + NAMES + NOTIFY:
+        sql = re.sub(pattern, better, sql, flags=re.MULTILINE | re.DOTALL)
+    return " ".join(sql.split())
+
+
+def batch_columns(postgres: str) -> list[str]:
+    """Name the fields of a query's batch, as PostgreSQL's file does."""
+    found = BATCH.search(postgres)
+    return [column.strip() for column in found[2].split(",")] if found else []
+
+
+def field_names(sqlite: str) -> list[str]:
+    """Name the fields that SQLite's file reads out of its batch, in their order."""
+    found = re.search(FIELDS.pattern, sqlite, flags=re.DOTALL)
+    return FIELD.findall(found[1]) if found else []

@@ -1,0 +1,83 @@
+"""The SQL files: the same queries in the same order, each valid, and a diff that reads as explained differences."""
+
+import re
+
+import pytest
+
+from holdfast import migrate
+from holdfast.dialects.base import chosen, compile_statement
+from holdfast.store import Store
+from tests.migrations.sqldiff import batch_columns, field_names, plain, queries
+
+POSTGRES, SQLITE = queries("postgres"), queries("sqlite")
+DDL = {"schema_create", "meta_create"}
+
+
+def test_both_files_hold_the_same_queries_in_the_same_order() -> None:
+    assert list(POSTGRES) == list(SQLITE)
+
+
+@pytest.mark.parametrize("name", POSTGRES)
+def test_a_query_is_the_same_in_both_files_or_says_why_not(name: str) -> None:
+    comment, sqlite = SQLITE[name]
+    postgres = POSTGRES[name][1]
+    columns = batch_columns(postgres)
+    same = plain(postgres, columns) == plain(sqlite, columns)
+    assert same or "\n-- Differs: " in comment, f"{plain(postgres, columns)}\n{plain(sqlite, columns)}"
+
+
+@pytest.mark.parametrize("name", POSTGRES)
+def test_both_files_read_the_fields_of_a_batch_in_the_same_order(name: str) -> None:
+    names = field_names(SQLITE[name][1])
+    assert names in ([], batch_columns(POSTGRES[name][1]))
+
+
+@pytest.mark.parametrize("lost", ["and j.fence = u.fence", "fence = j.fence + 1, ", "u.lease_ms * "])
+def test_a_difference_in_meaning_is_never_taken_for_one_in_writing(lost: str) -> None:
+    names = [name for name, (_, sql) in POSTGRES.items() if lost in sql and "Differs" not in SQLITE[name][0]]
+    assert names
+    for name in names:
+        postgres, sqlite = POSTGRES[name][1], SQLITE[name][1]
+        columns = batch_columns(postgres)
+        assert plain(postgres.replace(lost, ""), columns) != plain(sqlite, columns)
+
+
+@pytest.mark.parametrize("files", [POSTGRES, SQLITE], ids=["postgres", "sqlite"])
+def test_every_query_says_what_it_is_for(files: dict[str, tuple[str, str]]) -> None:
+    for name, (comment, sql) in files.items():
+        assert re.match(rf"-- {name}: [a-z].*\.\n?", comment), name
+        assert sql.rstrip().endswith(";"), name
+
+
+def statements(store: Store, name: str, given: frozenset[str]) -> list[str]:
+    return [chosen(part, given) for part in store.dialect.queries[name]]
+
+
+def variants(store: Store, name: str) -> list[frozenset[str]]:
+    """Which optional lines to try: none, all, and each one alone."""
+    optional = store.dialect.optional.get(name, frozenset())
+    return [frozenset(), optional, *(frozenset({one}) for one in optional)]
+
+
+def test_every_query_is_valid_on_the_migrated_postgres(pg_url: str) -> None:
+    store = Store(pg_url)
+    store.run(migrate.apply(store.migrations))
+    with store.link() as link:
+        for name in store.dialect.queries.keys() - DDL:
+            for given in variants(store, name):
+                for sql in statements(store, name, given):
+                    link.raw.execute(f"prepare checked as {compile_statement(sql, 'dollar').sql}")
+                    link.raw.execute("deallocate checked")
+    store.close()
+
+
+def test_every_query_is_valid_on_the_migrated_sqlite(sqlite_url: str) -> None:
+    store = Store(sqlite_url)
+    store.run(migrate.apply(store.migrations))
+    with store.link() as link:
+        for name in store.dialect.queries:
+            for given in variants(store, name):
+                for sql in statements(store, name, given):
+                    compiled = compile_statement(sql, "named")
+                    link.raw.execute(f"explain {compiled.sql}", dict.fromkeys(compiled.names)).fetchall()
+    store.close()

@@ -1,0 +1,1 @@
+"""Small applications for workers that run as processes of their own."""

@@ -1,0 +1,70 @@
+"""Handlers that worker processes run; what they do is seen in the database alone."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+
+from holdfast import Holdfast, Job, Retry
+
+hf = Holdfast()
+
+SOON = Retry(max_attempts=3, first_delay=0, max_delay=0, jitter=0)
+
+
+@hf.job(lease=2, retry=SOON)
+async def quick(n: int) -> int:
+    return n
+
+
+@hf.job(lease=2, retry=SOON)
+async def slow(job: Job, seconds: float) -> int:
+    """Write who runs it and how often, then take its time."""
+    await job.aprogress({"pid": os.getpid(), "attempt": job.attempt})
+    await asyncio.sleep(seconds if job.attempt == 1 else 0)
+    return os.getpid()
+
+
+@hf.job(lease=2, retry=SOON)
+def slow_thread(job: Job, seconds: float) -> int:
+    job.progress({"pid": os.getpid(), "attempt": job.attempt})
+    deadline = time.monotonic() + (seconds if job.attempt == 1 else 0)
+    while time.monotonic() < deadline:
+        time.sleep(0.02)
+    return os.getpid()
+
+
+@hf.job(lease=2, retry=SOON)
+async def blocks(job: Job, seconds: float) -> int:
+    """Keep the whole event loop to itself."""
+    await job.aprogress({"pid": os.getpid(), "attempt": job.attempt})
+    time.sleep(seconds if job.attempt == 1 else 0)  # noqa: ASYNC251 - that is the point
+    return os.getpid()
+
+
+@hf.job(lease=2, retry=SOON)
+async def deaf(job: Job) -> None:
+    """Never end, whatever one is told."""
+    await job.aprogress({"pid": os.getpid(), "attempt": job.attempt})
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            continue
+
+
+@hf.job(lease=1, retry=SOON)
+async def kills(how: str) -> None:
+    """Take the process along."""
+    if how == "exit":
+        os._exit(9)
+    if how == "segfault":
+        ctypes.string_at(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@hf.job(lease=2, retry=Retry(max_attempts=50, first_delay=0.1, max_delay=1), queue="ledger")
+async def effect(job: Job, n: int) -> None:
+    async with job.transaction() as tx:
+        await tx.execute(f"insert into effects (n) values ({int(n)})")  # noqa: S608 - a number

@@ -1,0 +1,60 @@
+"""The stage that worker tests play on: SQLite and PostgreSQL."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from tests.servers import Postgres
+from tests.worker.processes import Crew, crew_on
+from tests.worker.stage import Stage
+
+
+def migrated(url: str) -> str:
+    with Holdfast(url) as hf:
+        hf.migrate()
+    return url
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("worker") / "empty.db"
+    migrated(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres: Postgres) -> str:
+    """The name of a database with our tables, to make others from."""
+    migrated(postgres.start().create_database("worker_template"))
+    return "worker_template"
+
+
+@pytest.fixture
+def sqlite_stage(migrated_file: Path, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'test.db')}")
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def pg_stage(postgres: Postgres, migrated_template: str) -> Iterator[Stage]:
+    url = postgres.start().fresh_database(migrated_template)
+    stage = Stage(url)
+    yield stage
+    stage.close()
+    postgres.start().drop_database(url.rpartition("/")[2])
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def stage(request: pytest.FixtureRequest) -> Stage:
+    found: Stage = request.getfixturevalue("sqlite_stage" if request.param == "sqlite" else "pg_stage")
+    return found
+
+
+@pytest.fixture
+def crew(stage: Stage, tmp_path: Path) -> Iterator[Crew]:
+    with crew_on(stage, tmp_path) as crew:
+        yield crew

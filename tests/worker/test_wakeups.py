@@ -1,0 +1,213 @@
+"""Idle workers wake at once: by NOTIFY, by the file's change counter, by their own process; polling carries alone."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Retry, events
+from holdfast.wake import PostgresListener, SqliteWatcher
+from holdfast.worker import Worker
+from tests.proxy import Proxy
+from tests.worker.stage import Stage
+
+ENQUEUE = """
+import sys
+from holdfast import Holdfast
+with Holdfast(sys.argv[1]) as hf:
+    hf.enqueue("act", {}, check=False)
+"""
+
+
+@pytest.fixture
+def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers pause for their whole `poll` from the first time on."""
+    monkeypatch.setattr("holdfast.worker.FIRST_POLL", 1000.0)
+
+
+@pytest.mark.usefixtures("sleepy")
+def test_another_process_wakes_an_idle_worker_at_once(stage: Stage) -> None:
+    """With a poll of a minute, only a wake-up can be this early."""
+
+    @stage.hf.job
+    async def act() -> None: ...
+
+    async def body(worker: Worker) -> None:
+        await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", ENQUEUE, stage.url], check=True, stdin=subprocess.DEVNULL
+        )
+        await stage.until_said(events.JobDone)
+
+    began = time.monotonic()
+    stage.work(body, poll=60)
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.usefixtures("sleepy")
+def test_its_own_process_wakes_it_without_any_wakeup_of_the_database(stage: Stage) -> None:
+    hf = stage.app(notify=False)
+
+    @hf.job
+    async def act() -> None: ...
+
+    async def body(worker: Worker) -> None:
+        await asyncio.sleep(0.05)
+        await act.aenqueue()
+        await stage.until_said(events.JobDone)
+
+    began = time.monotonic()
+    stage.work(body, hf, poll=60)
+    assert time.monotonic() - began < 30
+
+
+def test_without_wakeups_polling_carries_alone(stage: Stage) -> None:
+    hf = stage.app(notify=False)
+
+    @hf.job
+    async def act() -> None: ...
+
+    async def body(worker: Worker) -> None:
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-waker"]
+        stage.put("act", "{}")
+        await stage.until_said(events.JobDone)
+
+    stage.work(body, hf, poll=0.1)
+
+
+@pytest.mark.usefixtures("sleepy")
+def test_a_retry_at_once_wakes_whoever_is_idle(stage: Stage) -> None:
+    @stage.hf.job(retry=Retry(max_attempts=2, first_delay=0, max_delay=0, jitter=0))
+    async def act() -> None:
+        if not stage.heard(events.JobRetried):
+            raise ValueError("once")
+
+    act.enqueue()
+    began = time.monotonic()
+    stage.work(poll=60)
+    assert time.monotonic() - began < 30
+
+
+def notifications(url: str, act: Any) -> list[str]:
+    """Count what a listener hears of one piece of work."""
+    with psycopg.connect(url, autocommit=True) as ear:
+        ear.execute("listen holdfast_wake")
+        act()
+        return sorted(note.payload for note in ear.notifies(timeout=0.3))
+
+
+def test_one_notification_per_transaction_and_queue(pg_stage: Stage) -> None:
+    stage = pg_stage
+
+    @stage.hf.job(queue="a")
+    async def one(n: int) -> None: ...
+
+    @stage.hf.job(queue="b")
+    async def two(n: int) -> None: ...
+
+    many = [*(one.bind(n=n) for n in range(50)), *(two.bind(n=n) for n in range(50))]
+
+    def in_one_transaction() -> None:
+        with psycopg.connect(stage.url) as connection:
+            for n in range(5):
+                one.using(tx=connection).enqueue(n=n)
+
+    assert notifications(stage.url, lambda: stage.hf.enqueue_many(many)) == ["a", "b"]
+    assert notifications(stage.url, in_one_transaction) == ["a"]
+    assert notifications(stage.url, lambda: one.using(run_after=60).enqueue(n=1)) == []
+    silent = stage.app(notify=False)
+    assert notifications(stage.url, lambda: silent.enqueue("one", {"n": 1}, check=False, queue="a")) == []
+    silent.close()
+
+
+def test_a_listener_that_is_cut_off_heals(pg_stage: Stage) -> None:
+    stage = pg_stage
+
+    @stage.hf.job
+    async def act(n: int) -> None: ...
+
+    def listeners() -> list[Any]:
+        return stage.sql(
+            "select pid from pg_stat_activity where application_name = 'holdfast-listener'"
+            " and datname = current_database()"
+        )
+
+    async def body(_: Worker) -> None:
+        [[pid]] = await stage.until(listeners)
+        stage.sql("select pg_terminate_backend(?)", pid)
+        await stage.until_said(events.ListenerLost)
+        job = stage.put("act", '{"n": 1}')
+        await stage.until(lambda: stage.state(job) == "done", "polling carries on")
+        await stage.until_said(events.ListenerRegained)
+
+    stage.work(body, poll=0.2)
+    assert len(stage.heard(events.ListenerLost)) == 1
+    assert len(stage.heard(events.ListenerRegained)) == 1
+    assert not stage.heard(events.DatabaseLost)
+
+
+def test_a_deaf_listener_is_noticed_by_its_missing_echo(
+    pg_stage: Stage, pg_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = pg_stage
+    monkeypatch.setattr("holdfast.wake.PROBE", 0.05)
+    monkeypatch.setattr("holdfast.wake.ECHO", 0.5)
+    hf = stage.app(listen_url=pg_proxy.url(stage.url), connect_timeout=1)
+
+    @hf.job
+    async def act() -> None: ...
+
+    async def body(_: Worker) -> None:
+        await stage.until(lambda: pg_proxy.connections)
+        await asyncio.sleep(0.05)
+        pg_proxy.blackhole()
+        await stage.until_said(events.ListenerLost)
+        job = await act.aenqueue()
+        await stage.until(lambda: stage.state(job) == "done")
+        pg_proxy.heal()
+        await stage.until_said(events.ListenerRegained)
+
+    stage.work(body, hf, poll=0.2)
+    assert len(stage.heard(events.ListenerLost)) == 1
+
+
+def test_a_pooler_that_drops_notifications_is_named(pg_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.wake.ECHO", 0.2)
+    stage = pg_stage
+    monkeypatch.setattr(PostgresListener, "_heard", lambda *_: None)
+
+    @stage.hf.job
+    async def act() -> None: ...
+
+    act.enqueue()
+
+    async def body(_: Worker) -> None:
+        [lost] = await stage.until_said(events.ListenerLost)
+        assert "listen_url" in lost.error
+
+    stage.work(body)
+    assert len(stage.heard(events.JobDone)) == 1
+
+
+def test_a_watcher_that_fails_comes_back(sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = sqlite_stage
+    monkeypatch.setattr("holdfast.wake.LONGEST_WATCH_PAUSE", 0.02)
+    real, failures = SqliteWatcher._version, iter([True, True])
+
+    def sometimes(self: SqliteWatcher, link: Any) -> Any:
+        if next(failures, False):
+            from holdfast.errors import DatabaseUnavailable
+
+            raise DatabaseUnavailable("disk I/O error")
+        return real(self, link)
+
+    monkeypatch.setattr(SqliteWatcher, "_version", sometimes)
+
+    @stage.hf.job
+    async def act() -> None: ...
+
+    stage.work(lambda _: stage.until_said(events.ListenerRegained))
+    assert len(stage.heard(events.ListenerLost)) == 1
