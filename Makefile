@@ -11,8 +11,9 @@ PIP := python -m pip --quiet --disable-pip-version-check
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv-demo/ready ## Run jobs on SQLite, with nothing but the package and its core dependencies
-	@$(DEMO)/holdfast demo
+# With a URL the demo needs that database's driver, which only .venv has.
+demo: $(if $(URL),.venv/ready,.venv-demo/ready) ## Watch jobs survive a killed worker, on SQLite (URL=postgresql://… for another database)
+	@$(if $(URL),$(BIN)/holdfast demo --url "$(URL)",$(DEMO)/holdfast demo) $(ARGS)
 
 test: check ## Check, then run every test on real servers (ARGS="-k name" passes options to pytest)
 	@echo "==> tests"
@@ -32,7 +33,7 @@ fix: .venv/ready ## Mend what ruff can mend, and format
 	@$(BIN)/ruff format .
 
 bench: .venv/ready ## Measure throughput and latency on this machine
-	@$(BIN)/holdfast bench $(ARGS)
+	@$(BIN)/python -m tests.bench $(ARGS)
 
 kill: .venv/ready ## Kill workers at random for a minute and count what was lost
 	@$(BIN)/python -m tests.faults.kill --seconds $(SECONDS_OF_KILLING)

@@ -1,7 +1,7 @@
 """Reading two SQL files as one text with explained differences.
 
-`plain` takes out of a query what the head of its file says differs throughout: how times are written, how batches and
-lists are bound, casts, and row locks. What is left should be the same, or the query should say why it is not.
+`plain` takes out of a query what the head of SQLite's file says differs throughout: how times are written, how batches
+and lists are bound, casts, row locks and notifications. What is left is the same, or the query says why it is not.
 """
 
 import re
@@ -24,6 +24,7 @@ LISTS = [
     (r"= any \(:(\w+)\)", r"in :\1"),
     (r"in \(select value from json_each\(:(\w+)\)\)", r"in :\1"),
 ]
+NAMED_TWICE = [(r" and j\.id = any \(:id\)", "")]
 LOCKS = [(r"\s+for update( skip locked)?", "")]
 # Appending to a JSON array, and the names that only one of the two needs before a column.
 JSON = [
@@ -58,7 +59,7 @@ def _split(block: str) -> tuple[str, str]:
 
 def plain(sql: str, columns: list[str]) -> str:
     """Write a query without what differs throughout; `columns` names the fields of its batch."""
-    for pattern, better in TIMES + CASTS + LISTS + LOCKS:
+    for pattern, better in TIMES + CASTS + NAMED_TWICE + LISTS + LOCKS:
         sql = re.sub(pattern, better, sql)
     sql = BATCH.sub("batch u", sql)
     sql = re.sub(FIELDS.pattern, "batch u", sql, flags=re.DOTALL)

@@ -1,6 +1,8 @@
 -- Holdfast's queries for SQLite. The other dialects hold the same names in the same order: review them with diff.
 -- Differs throughout: times are whole microseconds since 1970 and :now is always bound (the host's clock, or a test's).
 -- Differs throughout: a batch is one JSON text, an array of rows, in :batch; lists are JSON texts too.
+-- Differs throughout: the ids of a batch are not named a second time to keep the planner on the primary key.
+-- Differs throughout: nothing to notify; workers watch PRAGMA data_version.
 -- Differs throughout: no row locks and no SKIP LOCKED: a writing transaction starts with BEGIN IMMEDIATE and is alone.
 
 -- schema_create: make the configured schema, if one is configured.
@@ -121,7 +123,6 @@ returning id, queue, kind, payload, headers, key, priority, attempts, max_attemp
     available_at, created_at, cancel_requested;
 
 -- renew: put the end of held leases off, and tell who was asked to stop.
--- Differs: the ids are not named a second time; SQLite reads by primary key anyway.
 update holdfast_jobs
    set lease_expires_at = :now + u.lease_ms * 1000
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as fence, json_extract(value, '$[2]') as lease_ms
@@ -131,7 +132,6 @@ returning id, cancel_requested;
 
 -- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
 -- The fence rises here too, so that whoever held the lease can no longer write.
--- Differs: the ids are not named a second time; SQLite reads by primary key anyway.
 update holdfast_jobs
    set state = 'pending', fence = holdfast_jobs.fence + 1, attempts = attempts - u.attempts_back,
        available_at = coalesce(:now + u.delay_ms * 1000, available_at),
