@@ -101,6 +101,12 @@ def mariadb_shops_url(mariadb: MariaDB) -> str:
     return mariadb.start().fresh_database()
 
 
+@pytest.fixture(scope="session")
+def bare_mariadb_url(mariadb: MariaDB) -> str:
+    """A MariaDB database without Holdfast's tables."""
+    return mariadb.start().fresh_database()
+
+
 @pytest.fixture
 def mysql_shop(mariadb_shops_url: str, shop_at: Callable[..., Shop]) -> Iterator[Shop]:
     """A shop on MariaDB, emptied after the test."""

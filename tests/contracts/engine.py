@@ -1,6 +1,8 @@
 """The real durable engine of npm, as a child process that tests speak to in JSON lines."""
 
+import contextlib
 import functools
+import hashlib
 import itertools
 import json
 import queue
@@ -57,8 +59,6 @@ def _installed() -> Path:
 
 
 def _lock_digest() -> str:
-    import hashlib
-
     return hashlib.sha256((HERE / "package-lock.json").read_bytes()).hexdigest()[:12]
 
 
@@ -134,19 +134,11 @@ class Engine:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
-                with_suppressed_close(stream)
+                with contextlib.suppress(OSError):
+                    stream.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def with_suppressed_close(stream: Any) -> None:
-    try:
-        stream.close()
-    except OSError:
-        pass
-
-

@@ -8,18 +8,19 @@ from holdfast import migrate
 from holdfast.options import StoreOptions
 from holdfast.store import Store
 from holdfast.testing import empty
-from tests.servers import Postgres
+from tests.servers import MariaDB, Postgres
 
 
-@pytest.fixture(scope="module")
-def race_url(postgres: Postgres) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["postgres", "mariadb"])
+def race_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """One database for the races of a module, emptied before each."""
-    url = postgres.start().fresh_database()
+    server: Postgres | MariaDB = request.getfixturevalue(request.param)
+    url = server.start().fresh_database()
     store = Store(url)
     store.run(migrate.apply(store.migrations))
     store.close()
     yield url
-    postgres.start().drop_database(url.rpartition("/")[2])
+    server.start().drop_database(url.rpartition("/")[2])
 
 
 @pytest.fixture

@@ -234,6 +234,37 @@ def test_async_completion_in_the_handlers_own_transaction(pg_stage: Stage) -> No
     assert (stage.state(job), stage.show(job).result, written(stage)) == ("done", "own", ["effect"])
 
 
+def test_a_completion_that_is_not_committed_yet_holds_up_no_renewals(pg_stage: Stage) -> None:
+    """The row is locked by the handler's own transaction: a renewal that asked for it would wait, and all with it."""
+    stage = with_effects(pg_stage)
+    attempts: list[str] = []
+
+    @stage.hf.job(lease=1, retry=AT_ONCE)
+    async def holds(job: Job) -> None:
+        attempts.append("holds")
+        async with await psycopg.AsyncConnection.connect(stage.url) as connection:
+            await connection.execute(insert(stage).encode())
+            await job.acomplete(connection)
+            await asyncio.sleep(2.2)
+
+    @stage.hf.job(lease=1, retry=AT_ONCE)
+    async def beside() -> None:
+        attempts.append("beside")
+        await asyncio.sleep(2.2)
+
+    holds.enqueue()
+    beside.enqueue()
+
+    async def body(_: Any) -> None:
+        async with stage.hf.worker(poll=0.05):
+            await stage.until_empty()
+
+    stage.work(body, poll=0.05)
+    assert sorted(attempts) == ["beside", "holds"]
+    assert written(stage) == ["effect"]
+    assert not stage.heard(events.LeaseWasLost)
+
+
 def test_jobs_enqueued_inside_the_transaction_share_its_fate(stage: Stage) -> None:
     @stage.hf.job
     async def follow(n: int) -> None: ...
@@ -324,17 +355,22 @@ def test_handlers_in_transactions_cannot_starve_the_worker(stage: Stage, colour:
         @hf.job(lease=1)
         async def act(job: Job, n: int) -> None:
             enter()
-            await release.wait()
+            if stage.is_sqlite:
+                # One that waits inside would have the file to itself, and nobody could take its lease.
+                await release.wait()
             async with job.transaction() as tx:
+                await release.wait()
                 await tx.execute(insert(stage, f"{n:02}"))
     else:
 
         @hf.job(lease=1)
         def act(job: Job, n: int) -> None:
             enter()
-            while not release.is_set():
+            while stage.is_sqlite and not release.is_set():
                 time.sleep(0.01)
             with job.transaction() as tx:
+                while not release.is_set():
+                    time.sleep(0.01)
                 tx.execute(insert(stage, f"{n:02}"))
 
     @hf.job(queue="other")

@@ -24,6 +24,7 @@ from holdfast.retry import whole
 NAME_LENGTH = 191
 # Rows one claim may lock, and how many it looks at.
 MOST = 100
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 _HOLDER = re.compile(r"/(\d+)/(\d+)$")
 
 
@@ -268,12 +269,17 @@ def _record(
         run_id=task.run_id,
         seq=task.seq,
         status=status,
-        output=output,
-        error=None if error is None else json.dumps(error, ensure_ascii=False, allow_nan=False),
+        output=None if output is None else ascii_json(output),
+        error=None if error is None else json.dumps(error, allow_nan=False),
         started_at=started_at,
         at=now,
     )
     yield from tables.ask("forget", id=task.step_id)
+
+
+def ascii_json(text: str) -> str:
+    """Write every character beyond ASCII as an escape: the tables have the character set that somebody gave them."""
+    return text if text.isascii() else _BEYOND_ASCII.sub(lambda part: json.dumps(part[0])[1:-1], text)
 
 
 def wire_error(end: Finish) -> dict[str, Any]:

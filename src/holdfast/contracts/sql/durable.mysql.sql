@@ -3,7 +3,7 @@
 
 -- create_tasks: make the tasks table, as the other programs make it.
 -- Differs: no lock is needed, CREATE … IF NOT EXISTS does not race here.
--- Differs: texts are LONGTEXT, and the index belongs to the table.
+-- Differs: texts are LONGTEXT, the index belongs to the table, and the character set is not left to the server.
 create table if not exists foreign_tasks (
     step_id varchar(191) primary key,
     run_id varchar(191) not null,
@@ -17,7 +17,7 @@ create table if not exists foreign_tasks (
     claimed_at bigint,
     created_at bigint not null,
     key foreign_index (grp, status, created_at)
-);
+) default charset = utf8mb4;
 
 -- create_results: make the results table.
 create table if not exists foreign_results (
@@ -31,7 +31,7 @@ create table if not exists foreign_results (
     claimed_by varchar(191),
     claimed_at bigint,
     created_at bigint not null
-);
+) default charset = utf8mb4;
 
 -- create_index: nothing.
 -- Differs: made with the table; MySQL has no CREATE INDEX IF NOT EXISTS.
@@ -68,9 +68,10 @@ select step_id, run_id, seq, name, grp, input, attempt, claimed_by, claimed_at, 
 update foreign_tasks set claimed_at = :at where step_id = :id;
 
 -- result: write the result of a step, unless another worker was first.
--- Differs: INSERT IGNORE in place of ON CONFLICT.
-insert ignore into foreign_results (step_id, run_id, seq, status, output, error, started_at, created_at)
-values (:id, :run_id, :seq, :status, :output, :error, :started_at, :at);
+-- Differs: not INSERT IGNORE, which also turns every error into a warning and would store what it had to change.
+insert into foreign_results (step_id, run_id, seq, status, output, error, started_at, created_at)
+values (:id, :run_id, :seq, :status, :output, :error, :started_at, :at)
+on duplicate key update step_id = step_id;
 
 -- forget: delete a task whose result is written.
 delete from foreign_tasks where step_id = :id;

@@ -1,7 +1,8 @@
 -- Holdfast's queries for MySQL and MariaDB. The other dialects hold the same names in the same order: review them with diff.
 -- Times: coalesce(cast(:now as datetime(6)), utc_timestamp(6)) is the server's clock unless a test sets :now.
 -- Differs throughout: a batch is one JSON text, an array of rows, in :batch; :held is its ids and fences alone; ids are a
--- JSON text too. JSON_TABLE makes a table of it, and STRAIGHT_JOIN from there reads every row by its primary key.
+-- JSON text too. JSON_TABLE makes a table of it, and STRAIGHT_JOIN from there reads every row by its primary key; without
+-- FORCE INDEX a small table is read as a whole, and a locking read then waits for rows that are not its own.
 -- Differs throughout: nothing returns what it wrote. A query locks and reads its rows first, then writes them; what it
 -- gives are the rows it read, and :found is their first column. A query that finds nothing ends there.
 -- Differs throughout: MySQL locks a JSON_TABLE too unless told `of j`, which MariaDB does not know: a /*!80001 comment */.
@@ -75,7 +76,7 @@ select j.kind, j.unique_key, j.id
   from json_table(:batch, '$[*]' columns (
         kind varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
         unique_key varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
- straight_join holdfast_jobs j on j.kind = u.kind and j.unique_key = u.unique_key
+ straight_join holdfast_jobs j force index (holdfast_jobs_unique_idx) on j.kind = u.kind and j.unique_key = u.unique_key
    /*M! lock in share mode */ /*!80001 for share of j */;
 
 -- keys_take: take idempotency keys that are free or past their window; the flow reads back who holds them.
@@ -97,7 +98,7 @@ select k.scope, k.`key`, k.job_id
   from json_table(:batch, '$[*]' columns (
         scope varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
         `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
- straight_join holdfast_keys k on k.scope = u.scope and k.`key` = u.`key`
+ straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key`
    /*M! lock in share mode */ /*!80001 for share of k */;
 
 -- keys_point: let keys name the unique job that was found instead of the one that was not added.
@@ -106,7 +107,7 @@ update json_table(:batch, '$[*]' columns (
         `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]',
         job_id char(36) character set ascii collate ascii_bin path '$[2]',
         holder char(36) character set ascii collate ascii_bin path '$[3]')) u
- straight_join holdfast_keys k on k.scope = u.scope and k.`key` = u.`key` and k.job_id = u.job_id
+ straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key` and k.job_id = u.job_id
    set k.job_id = u.holder;
 
 -- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
@@ -123,7 +124,7 @@ select id  -- each queue of queues
    for update skip locked;
 select j.id  -- when several
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u  -- when several
- straight_join holdfast_jobs j on j.id = u.id  -- when several
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id  -- when several
  order by j.urgency, j.available_at, j.id  -- when several
  limit :limit  -- when several
 ;
@@ -133,9 +134,9 @@ select j.id, j.queue, j.kind, j.payload, j.headers, j.`key`, j.priority, j.attem
            :lease_ms),
        j.available_at, j.created_at
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_jobs j on j.id = u.id;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 update json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_jobs j on j.id = u.id
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
    set j.state = 'leased', j.fence = j.fence + 1, j.attempts = j.attempts + 1, j.leased_by = :worker,
        j.leased_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)),
        j.lease_expires_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval 1000 * coalesce(j.lease_ms,
@@ -146,11 +147,11 @@ update json_table(:found, '$[*]' columns (id char(36) character set ascii collat
 select j.id, j.cancel_requested
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
- straight_join holdfast_jobs j on j.id = u.id and j.fence = u.fence
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    for update /*!80001 of j */;
 update json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]', lease_ms integer path '$[2]')) u
- straight_join holdfast_jobs j on j.id = u.id and j.fence = u.fence
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    set j.lease_expires_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval u.lease_ms * 1000 microsecond;
 
 -- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
@@ -159,12 +160,12 @@ update json_table(:batch, '$[*]' columns (
 select j.id
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
- straight_join holdfast_jobs j on j.id = u.id and j.fence = u.fence
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    for update /*!80001 of j */;
 update json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]', delay_ms bigint path '$[2]',
         attempts_back integer path '$[3]', error longtext character set utf8mb4 path '$[4]')) u
- straight_join holdfast_jobs j on j.id = u.id and j.fence = u.fence
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    set j.state = 'pending', j.fence = j.fence + 1, j.attempts = j.attempts - u.attempts_back,
        j.available_at = coalesce(coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval u.delay_ms * 1000 microsecond, j.available_at),
        j.leased_by = null, j.leased_at = null, j.lease_expires_at = null,
@@ -176,7 +177,7 @@ update json_table(:batch, '$[*]' columns (
 select j.id
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
- straight_join holdfast_jobs j on j.id = u.id and j.fence = u.fence
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    for update /*!80001 of j */;
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority, bucket,
@@ -190,30 +191,30 @@ select j.id, j.fence, j.available_at, j.created_at, j.leased_at, coalesce(cast(:
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]', outcome varchar(10) path '$[2]',
         result longtext character set utf8mb4 path '$[3]', error longtext character set utf8mb4 path '$[4]',
         fingerprint varchar(64) character set utf8mb4 path '$[5]')) u
- straight_join holdfast_jobs j on j.id = u.id and j.fence = u.fence;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence;
 delete j
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_jobs j on j.id = u.id;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 
 -- drop: delete leased jobs that leave no trace (retention 0).
 select j.id
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
- straight_join holdfast_jobs j on j.id = u.id and j.fence = u.fence
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    for update /*!80001 of j */;
 delete j
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_jobs j on j.id = u.id;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 
 -- settled: tell which of these jobs are finished, with the fence they ended with, for a settle whose answer was lost.
 select f.id, f.fence
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_finished f on f.id = u.id;
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
 
 -- live: tell which of these jobs are still in the live table, with the fence they have now.
 select j.id, j.fence
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_jobs j on j.id = u.id;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 
 -- progress: store how far a leased job is.
 select id from holdfast_jobs where id = :id and fence = :fence for update;
@@ -231,7 +232,7 @@ select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lea
 
 -- reap_mark: raise the fence of leases that were picked, so that a late holder's write cannot be taken for the reaper's.
 update json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_jobs j on j.id = u.id
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
    set j.fence = j.fence + 1;
 
 -- strays: read the leases that the table says a worker holds, but for those it knows of.
@@ -256,7 +257,7 @@ select id from holdfast_workers
  where status <> 'dead' and seen_at < coalesce(cast(:now as datetime(6)), utc_timestamp(6)) - interval :silent_ms * 1000 microsecond
    for update skip locked;
 update json_table(:found, '$[*]' columns (id varchar(500) character set utf8mb4 collate holdfast_text path '$')) u
- straight_join holdfast_workers w on w.id = u.id
+ straight_join holdfast_workers w force index (primary) on w.id = u.id
    set w.status = 'dead';
 
 -- workers_forget: delete dead workers that nobody asks about any more.
@@ -265,7 +266,7 @@ select id from holdfast_workers
    for update skip locked;
 delete w
   from json_table(:found, '$[*]' columns (id varchar(500) character set utf8mb4 collate holdfast_text path '$')) u
- straight_join holdfast_workers w on w.id = u.id;
+ straight_join holdfast_workers w force index (primary) on w.id = u.id;
 
 -- workers_list: read the registry with the age of each beat in milliseconds.
 select id, status, started_at, seen_at,
@@ -286,7 +287,7 @@ select id from holdfast_finished force index (holdfast_finished_age_idx)
    for update skip locked;
 delete f
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_finished f on f.id = u.id;
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
 
 -- keys_prune: delete a chunk of idempotency keys past their window.
 -- Differs: :found is one column, so the two of the primary key are put into one JSON text.
@@ -300,7 +301,7 @@ delete k
  straight_join json_table(p.pair, '$' columns (
         scope varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
         `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
- straight_join holdfast_keys k on k.scope = u.scope and k.`key` = u.`key`;
+ straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key`;
 
 -- jobs_list: read live and finished jobs as one list; a line marked `when` is there only if its parameter is given.
 -- Differs: order and limit are not pushed into a union, so each arm has them; what only one table knows is NULL in the other.
@@ -514,26 +515,26 @@ insert into holdfast_jobs
 select f.id, f.fence + 1, coalesce(cast(:now as datetime(6)), utc_timestamp(6)), f.created_at, f.max_attempts, f.lease_ms, f.replays + 1,
        f.priority, f.bucket, f.queue, f.kind, f.`key`, f.unique_key, f.payload, f.headers, f.progress, f.errors
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_finished f on f.id = u.id
+ straight_join holdfast_finished f force index (primary) on f.id = u.id
  where f.outcome in ('dead', 'cancelled')
  order by f.kind, f.unique_key, f.id
 on duplicate key update id = holdfast_jobs.id;
 select j.id
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_jobs j on j.id = u.id;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 delete f
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_finished f on f.id = u.id;
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
 
 -- discard: delete finished jobs for good.
 select f.id
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_finished f on f.id = u.id
+ straight_join holdfast_finished f force index (primary) on f.id = u.id
  where f.outcome in ('dead', 'cancelled')
    for update /*!80001 of f */;
 delete f
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_finished f on f.id = u.id;
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
 
 -- audit_add: record what was done to jobs by hand.
 insert into holdfast_audit (at, action, job_id, actor, detail)
