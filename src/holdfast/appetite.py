@@ -3,42 +3,45 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
-from holdfast.handlers import Handler
 from holdfast.slots import Slots
+from holdfast.sources import Source
 
 # Claim ahead what the slots finish in so many seconds.
 AHEAD = 0.25
 
-# Kinds with their leases in milliseconds, and how many jobs of them to claim.
-Plan = list[tuple[dict[str, int], int]]
+# Where to claim, kinds with their leases in milliseconds, and how many jobs of them.
+Plan = list[tuple[Source, dict[str, int], int]]
 
 
 class Appetite:
     """Plans claims from what the slots do; `low` is how far the buffer falls before more is claimed."""
 
-    def __init__(self, handlers: Mapping[str, Handler[..., Any]], slots: Slots, most: int) -> None:
+    def __init__(self, sources: Sequence[Source], slots: Slots, most: int) -> None:
         self.low = 0
-        self._handlers = handlers
+        self._sources = sources
         self._slots = slots
         self._most = most
         self._rate = 0.0
         self._measured = (time.monotonic(), 0, 0.0)
 
     def plan(self) -> Plan:
-        """Say what to claim: kinds without a limit together, each limited kind by itself."""
+        """Say what to claim from each source: kinds without a limit together, each limited kind by itself."""
         room = self._room()
+        return [part for source in self._sources for part in self._plan_for(source, room)]
+
+    def _plan_for(self, source: Source, room: int) -> Plan:
         free: dict[str, int] = {}
         limited: Plan = []
-        for kind, handler in self._handlers.items():
+        for kind, handler in source.handlers.items():
             lease = {kind: round(handler.options.lease * 1000)}
             if handler.options.concurrency is None:
                 free |= lease
             else:
-                limited.append((lease, min(room, handler.options.concurrency - self._slots.running_of(kind))))
-        return [(free, room), *limited] if free else limited
+                left = handler.options.concurrency - self._slots.running_of(source, kind)
+                limited.append((source, lease, min(room, left)))
+        return [(source, free, room), *limited] if free else limited
 
     def lose(self) -> None:
         """Start from nothing again: what was claimed ahead was not needed."""

@@ -241,7 +241,10 @@ class Events:
 
     def wants(self, kind: type[Event]) -> bool:
         """Tell whether anybody listens, so that a hot path need not build what nobody reads."""
-        return bool(self._of(kind))
+        listeners = self._of(kind)
+        if listeners == (log_events,):
+            return log.isEnabledFor(kind.level)
+        return bool(listeners)
 
     def emit(self, event: Event) -> None:
         for subscriber in self._of(type(event)):

@@ -19,6 +19,7 @@ from holdfast.errors import Conflict
 from holdfast.flow import Flow, adrive, drive
 from holdfast.model import Lease, when
 from holdfast.payload import decode_value, encode_value
+from holdfast.sources import OURS, Source
 from holdfast.threaded import Threaded
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ class Job:
     __slots__ = (
         "_inside",
         "_keep",
+        "_source",
         "_store",
+        "_worker",
         "cancel_requested",
         "completing",
         "context",
@@ -45,7 +48,9 @@ class Job:
         "settled",
     )
 
-    def __init__(self, lease: Lease, store: Store, *, keep: bool = True) -> None:
+    def __init__(
+        self, lease: Lease, store: Store, *, keep: bool = True, source: Source = OURS, worker: str = ""
+    ) -> None:
         self.lease = lease
         self.lost = False
         self.cancel_requested = False
@@ -59,6 +64,8 @@ class Job:
         self.context: dict[str, Any] = {}
         self._store = store
         self._keep = keep
+        self._source = source
+        self._worker = worker
         self._inside = False
 
     def __repr__(self) -> str:
@@ -125,16 +132,21 @@ class Job:
 
     def progress(self, value: Any) -> None:
         """Store how far the job is: any JSON value. Raises: LeaseLost."""
-        self._store.run(jobs.progress(self.lease, encode_value(value, "progress")))
+        self._store.run(self._progress(value))
 
     async def aprogress(self, value: Any) -> None:
         """The async twin of `progress`."""
-        await self._store.arun(jobs.progress(self.lease, encode_value(value, "progress")))
+        await self._store.arun(self._progress(value))
+
+    def _progress(self, value: Any) -> Flow[None]:
+        if self._source.name != OURS.name:
+            raise Conflict(f"The tables of {self._source.name} have no place for progress.")
+        return jobs.progress(self.lease, encode_value(value, "progress"))
 
     def _completion(self, result: Any) -> Flow[None]:
         value = self.result if result is None else result
         text = None if value is None else encode_value(value, "result")
-        return jobs.complete(self.lease, text, keep=self._keep)
+        return self._source.complete(self.lease, text, keep=self._keep, worker=self._worker)
 
     @contextmanager
     def _while_completing(self) -> Iterator[None]:

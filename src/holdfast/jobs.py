@@ -156,19 +156,21 @@ def claim(
     rows = yield from ask(
         "claim",
         alone=True,
-        queues=[queues] if isinstance(queues, str) else list(queues),
+        queues=[queues] if isinstance(queues, str) else list(dict.fromkeys(queues)),
         kinds=None if leases is None else list(leases),
         leases=None if leases is None else list(leases.values()),
         limit=limit,
         worker=worker,
         lease_ms=lease_ms,
     )
+    claimed = [Lease(str(row[0]), *row[1:]) for row in rows]
     # The update gives rows in no promised order.
-    return sorted((Lease(*row) for row in rows), key=_urgency)
+    claimed.sort(key=_urgency)
+    return claimed
 
 
 def _urgency(lease: Lease) -> tuple[int, Any, str]:
-    return (-lease.priority, lease.available_at, str(lease.id))
+    return (-lease.priority, lease.available_at, lease.id)
 
 
 @dataclass(frozen=True, slots=True)

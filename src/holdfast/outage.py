@@ -16,6 +16,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 # SQLSTATE classes that speak of the data: data exception, integrity, cardinality, limits, check option, raised by a
 # trigger. All others (disk full, read-only, cancelled, no rights) may pass, and the same write may succeed then.
 _DATA = ("21", "22", "23", "44", "54", "P0")
+# MySQL and MariaDB: too long, out of range, not null, wrong value, check constraints, no JSON, SIGNAL by a trigger.
+_MYSQL_DATA = frozenset({1048, 1136, 1264, 1265, 1292, 1366, 1406, 1452, 1644, 3140, 3141, 3819, 4025, 4038})
 _SQLITE_PASSES = ("full", "readonly", "read-only", "out of memory", "interrupted", "disk")
 
 
@@ -29,7 +31,10 @@ def refused(error: Exception) -> bool:
     if state is not None:
         return state.startswith(_DATA)
     cause = error.__cause__
-    return type(cause).__module__ == "sqlite3" and not any(word in str(cause) for word in _SQLITE_PASSES)
+    if type(cause).__module__ == "sqlite3":
+        return not any(word in str(cause) for word in _SQLITE_PASSES)
+    code = cause.args[0] if cause is not None and cause.args else None
+    return isinstance(code, int) and code in _MYSQL_DATA
 
 
 class Outage:

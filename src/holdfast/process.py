@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 SETTLED = 60.0
 # What a worker gets beyond its drain time to write its outcomes, before the process is ended under it.
 GRACE = 10.0
+HURRY = 5.0
+LONGEST_DRAIN = 7 * 86_400.0
 ORPHAN_WATCH = 1.0
 
 
@@ -53,15 +56,17 @@ def run_one(app: Holdfast, *, parent: int | None = None, **options: Any) -> int:
 
 
 async def _with_signals(worker: Worker, parent: int | None) -> None:
-    deadline = Deadline(worker.drain + GRACE)
+    loop = asyncio.get_running_loop()
     seen: list[int] = []
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
+        # It may run between any two lines of the program: no logging, no locks, only these two calls.
         seen.append(number)
-        deadline.set(at_once=len(seen) > 1)
-        worker.stop(signal.Signals(number).name, at_once=len(seen) > 1)
+        at_once = len(seen) > 1
+        _end_after(HURRY if at_once else worker.drain + GRACE)
+        loop.call_soon_threadsafe(partial(worker.stop, signal.Signals(number).name, at_once=at_once))
 
-    # Not the loop's own handlers: those stay silent while a handler blocks the loop.
+    # Not the loop's own handlers: those say nothing while a handler blocks the loop.
     before = {number: signal.signal(number, on_signal) for number in SIGNALS}
     orphaned = asyncio.create_task(_stop_when_orphaned(worker, parent))
     try:
@@ -74,7 +79,12 @@ async def _with_signals(worker: Worker, parent: int | None) -> None:
         await worker.app.aclose()
         for number, handler in before.items():
             signal.signal(number, handler)
-        deadline.clear()
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _end_after(seconds: float) -> None:
+    """End the process then, with the tracebacks of its threads, whatever holds it up: C code and a held GIL too."""
+    faulthandler.dump_traceback_later(min(seconds, LONGEST_DRAIN), exit=True, file=2)
 
 
 async def _stop_when_orphaned(worker: Worker, parent: int | None) -> None:
@@ -82,31 +92,6 @@ async def _stop_when_orphaned(worker: Worker, parent: int | None) -> None:
         await asyncio.sleep(ORPHAN_WATCH)
     if parent is not None:
         worker.stop("its parent process is gone")
-
-
-class Deadline:
-    """Ends the process some time after a signal, whatever its event loop does: a blocked one hears nothing."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._timer: threading.Timer | None = None
-
-    def set(self, at_once: bool) -> None:
-        if self._timer is not None and not at_once:
-            return
-        self.clear()
-        self._timer = threading.Timer(5.0 if at_once else self._seconds, self._end)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def clear(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _end(self) -> None:
-        log.error("the worker did not stop in time: ending the process; what it held is reaped when its leases end")
-        _leave(1)
 
 
 def _leave(code: int) -> None:

@@ -90,7 +90,7 @@ class OptionalSeconds:
 class Retry:
     """Say how often and how late a failed job is tried again.
 
-    As a handler's policy all fields count. Returned or raised as an outcome, only the delays and the reason do:
+    As a handler's policy all fields count. Returned as an outcome, only the delays and the reason do:
     how many attempts a job has was settled when it was enqueued.
     """
 

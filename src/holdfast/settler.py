@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast import events, jobs
+from holdfast import events
 from holdfast.errors import StoreError, UniqueViolation
 from holdfast.executor import Ended, Write
 from holdfast.fingerprint import ErrorRecord
@@ -31,8 +31,10 @@ class Settler:
         run: Callable[[Flow[Any]], Awaitable[Any]],
         emit: Callable[[events.Event], None],
         forget: Callable[[Ended], None],
+        worker: str,
     ) -> None:
         self._run = run
+        self._worker = worker
         self._emit = emit
         self._forget = forget
         self._waiting: list[Ended] = []
@@ -81,16 +83,20 @@ class Settler:
         batch: dict[Any, Ended] = {}
         again: list[Ended] = []
         for ended in self._waiting[:BATCH]:
-            if ended.work.lease.id in batch:
+            if ended.work.key in batch:
                 again.append(ended)
             else:
-                batch[ended.work.lease.id] = ended
+                batch[ended.work.key] = ended
         self._waiting = again + self._waiting[BATCH:]
         return list(batch.values())
 
     async def _write(self, batch: list[Ended]) -> None:
         self._writing = len(batch)
-        await self._settle(batch)
+        by_source: dict[str, list[Ended]] = {}
+        for ended in batch:
+            by_source.setdefault(ended.work.source.name, []).append(ended)
+        for part in by_source.values():
+            await self._settle(part)
         self._writing = 0
         if self.unsettled < BOUND:
             self._room.set()
@@ -101,7 +107,7 @@ class Settler:
         finishes = [ended.write for ended in batch if isinstance(ended.write, Finish)]
         returns = [ended.write for ended in batch if isinstance(ended.write, PutBack)]
         try:
-            settled = await self._run(jobs.settle(finishes, returns))
+            settled = await self._run(batch[0].work.source.settle(finishes, returns, self._worker))
         except StoreError as error:
             await self._settle_apart(batch, error)
             return
@@ -122,7 +128,7 @@ class Settler:
             return
         # Nothing about it can be written. Its lease runs out, and the reaper has its own way to end a job.
         self._forget(ended)
-        self._emit(events.SettleRefused(*_about(ended), str(error)))
+        self._emit(events.SettleRefused(*self._about(ended), str(error)))
 
     def _plainer(self, ended: Ended, error: StoreError) -> Write | None:
         """Return the outcome with less in it; None when there is nothing left to leave out."""
@@ -131,25 +137,25 @@ class Settler:
             # The finished table has this job already: what is left to do is to take it out of the live one.
             return write._replace(keep=False)
         if isinstance(write, Finish) and write.result is not None:
-            self._emit(events.ResultDropped(*_about(ended), str(error)))
-            return write._replace(result=None, error=_record(ended, error))
+            self._emit(events.ResultDropped(*self._about(ended), str(error)))
+            return write._replace(result=None, error=self._record(ended, error))
         if write is not None and write.error is not None:
             return write._replace(error=None)
         return None
 
     def _report(self, ended: Ended, lost: bool = False) -> None:
         self._forget(ended)
-        self._emit(events.LeaseWasLost(*_about(ended)) if lost else ended.event)
+        if lost:
+            self._emit(events.LeaseWasLost(*self._about(ended)))
+        elif ended.event is not None:
+            self._emit(ended.event)
 
+    def _about(self, ended: Ended) -> tuple[str, str, str, str, int]:
+        lease = ended.work.lease
+        return (self._worker, lease.job_id, lease.kind, lease.queue, lease.attempt)
 
-def _about(ended: Ended) -> tuple[str, str, str, str, int]:
-    event = ended.event
-    return (event.worker, event.id, event.kind, event.queue, event.attempt)
-
-
-def _record(ended: Ended, error: StoreError) -> str:
-    now = datetime.now(UTC)
-    began = ended.work.started_at or now
-    lease, worker = ended.work.lease, ended.event.worker
-    record = ErrorRecord.of(error, attempt=lease.attempt, worker=worker, started_at=began, failed_at=now)
-    return record.named("ResultDropped").to_json()
+    def _record(self, ended: Ended, error: StoreError) -> str:
+        now, attempt = datetime.now(UTC), ended.work.lease.attempt
+        began = datetime.fromtimestamp(ended.work.started_at, UTC) if ended.work.started_at else now
+        record = ErrorRecord.of(error, attempt=attempt, worker=self._worker, started_at=began, failed_at=now)
+        return record.named("ResultDropped").to_json()

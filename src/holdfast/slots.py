@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.executor import Ended, Executor, Interrupt, Work
+from holdfast.sources import Source
 
 # A handler that never waits would keep the loop to itself: let others in after so many seconds.
 TURN = 0.005
@@ -58,8 +59,8 @@ class Slots:
         self.buffer = deque(work for work in self.buffer if work.taken >= older_than)
         return taken
 
-    def running_of(self, kind: str) -> int:
-        return sum(1 for work in (*self.running, *self.buffer) if work.lease.kind == kind)
+    def running_of(self, source: Source, kind: str) -> int:
+        return sum(w.lease.kind == kind and w.source is source for w in (*self.running, *self.buffer))
 
     def interrupt(self, work: Work, why: Interrupt) -> None:
         """Stop an attempt: an async handler is cancelled, a `def` one is told by its job's flags."""
@@ -115,8 +116,14 @@ class Slots:
     async def _run(self, work: Work, task: asyncio.Task[Any]) -> Awaitable[Any] | None:
         self.running.add(work)
         self._quiet.clear()
+        work.slot = task
         try:
-            ended = await self._attempt(work, task)
+            try:
+                ended = await self._executor.attempt(work)
+            finally:
+                work.slot = None
+                if task.cancelling() and not self._closing:
+                    await self._let_it_strike(task)
             self.finished += 1
             self.busy += time.monotonic() - work.started
             return self._on_end(ended)
@@ -126,18 +133,11 @@ class Slots:
             if not self.running:
                 self._quiet.set()
 
-    async def _attempt(self, work: Work, task: asyncio.Task[Any]) -> Ended:
-        work.slot = task
-        try:
-            return await self._executor.attempt(work)
-        finally:
-            work.slot = None
-            if task.cancelling() and not self._closing:
-                _calm(task)
-                # A cancellation that came while the handler ran, and that it never waited for, strikes at the next
-                # wait: let it strike here, where no other job is hit.
-                with suppress(asyncio.CancelledError):
-                    await asyncio.sleep(0)
+    async def _let_it_strike(self, task: asyncio.Task[Any]) -> None:
+        """Take a cancellation that the handler never waited for: here it hits no other job."""
+        _calm(task)
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
 
     async def _job_comes(self) -> None:
         future = asyncio.get_running_loop().create_future()

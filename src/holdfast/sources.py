@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from holdfast import jobs
 from holdfast.flow import Flow
-from holdfast.handlers import Handler
 from holdfast.jobs import Backoff, Renewed, Settled
 from holdfast.model import Finish, Lease, PutBack, Reaped
 
@@ -19,7 +18,7 @@ class Source(Protocol):
     """One set of tables, with the handlers that serve it."""
 
     name: str
-    handlers: Mapping[str, Handler[..., Any]]
+    handlers: Mapping[str, Any]
 
     def claim(self, leases: Mapping[str, int], limit: int, worker: str) -> Flow[list[Lease]]:
         """Claim up to `limit` jobs of these kinds (kind → lease in milliseconds)."""
@@ -45,7 +44,7 @@ class JobsSource:
 
     name = "jobs"
 
-    def __init__(self, queues: Sequence[str], handlers: Mapping[str, Handler[..., Any]]) -> None:
+    def __init__(self, queues: Sequence[str], handlers: Mapping[str, Any]) -> None:
         self.queues = queues
         self.handlers = handlers
 
@@ -68,3 +67,7 @@ class JobsSource:
 
     def release_strays(self, worker: str, known: Sequence[Lease]) -> Flow[int]:
         return jobs.release_strays(worker, [lease.id for lease in known])
+
+
+# For work that is made outside a worker: it belongs to our own tables, and nothing is claimed through it.
+OURS: Source = JobsSource((), {})

@@ -17,6 +17,7 @@ from holdfast.options import QueueOptions
 
 if TYPE_CHECKING:
     from holdfast.executor import Work
+    from holdfast.sources import Source
     from holdfast.worker import Worker
 
 BEAT = 10.0
@@ -40,7 +41,7 @@ class Upkeep:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._shortest = min(handler.options.lease for handler in worker.handlers.values())
+        self._shortest = min(h.options.lease for source in worker.sources for h in source.handlers.values())
         self._shorter = asyncio.Event()
 
     def start(self) -> list[asyncio.Task[None]]:
@@ -97,15 +98,17 @@ class Upkeep:
         due = [work for work in worker.held.values() if _is_due(work, now)]
         if not due:
             return
-        leases = [(work.lease, work.lease.lease_ms) for work in due]
-        # An answer that takes a whole lease comes too late: give up on that connection and ask again on another.
-        renewed = await worker.outlive(jobs.renew(leases), within=max(1.0, self._shortest / 2))
-        for work in due:
-            self._after_renewal(work, renewed, now)
+        for source in {work.source.name: work.source for work in due}.values():
+            part = [work for work in due if work.source is source]
+            # An answer that takes a whole lease comes too late: give up on that connection and ask again on another.
+            renewing = source.renew([work.lease for work in part], worker.id)
+            renewed = await worker.outlive(renewing, within=max(1.0, self._shortest / 2))
+            for work in part:
+                self._after_renewal(work, renewed, now)
 
     def _after_renewal(self, work: Work, renewed: jobs.Renewed, asked_at: float) -> None:
         job_id = work.lease.job_id
-        if self._worker.held.get(job_id) is not work:
+        if self._worker.held.get(work.key) is not work:
             return
         if job_id not in renewed.kept:
             self._worker.lose(work)
@@ -115,17 +118,17 @@ class Upkeep:
             self._worker.cancel(work)
 
     async def _reap(self) -> None:
+        for source in self._worker.sources:
+            await self._reap_from(source)
+
+    async def _reap_from(self, source: Source) -> None:
         worker = self._worker
-        policies = {kind: handler.options.retry for kind, handler in worker.handlers.items()}
-        reaped = await worker.outlive(
-            jobs.reap(
-                kinds=list(policies),
-                exclude=[work.lease.id for work in worker.held.values()],
-                limit=REAP_BATCH,
-                backoff=lambda kind, attempt: policies[kind].delay(attempt),
-            )
+        reaping = source.reap(
+            worker.known(source),
+            REAP_BATCH,
+            lambda kind, attempt: float(source.handlers[kind].options.retry.delay(attempt)),
         )
-        for one in reaped:
+        for one in await worker.outlive(reaping) if reaping is not None else ():
             about = (one.leased_by or "", one.id, one.kind, one.queue, one.attempt)
             worker.app.events.emit(events.JobReaped(*about, one.outcome))
             if one.outcome == "dead":

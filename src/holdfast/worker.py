@@ -11,12 +11,12 @@ import os
 import random
 import socket
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from holdfast import events, jobs, migrate, registry
+from holdfast import events, migrate, registry
 from holdfast.appetite import Appetite
 from holdfast.dialects import SCHEMA_VERSION
 from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, StoreError
@@ -30,6 +30,7 @@ from holdfast.payload import encode_value
 from holdfast.retry import Duration, seconds, whole
 from holdfast.settler import Settler
 from holdfast.slots import Slots
+from holdfast.sources import OURS, JobsSource, Source
 from holdfast.threads import Threads
 from holdfast.upkeep import Upkeep
 from holdfast.wake import make_waker
@@ -81,11 +82,16 @@ class Worker:
         self.buffer_limit = whole(buffer, "buffer", 0, 1_000_000)
         # A job of any kind may be enqueued to any queue, so queues that were named are served for all kinds.
         self.handlers = {kind: h for kind, h in app.handlers.items() if h.options.queue in self.queues or queues}
-        if not self.handlers:
+        foreign = [source for source in app.foreign.sources if source.handlers]
+        ours = [JobsSource(self.queues, self.handlers)] if self.handlers else []
+        self.sources: list[Source] = [*ours, *foreign]
+        if not self.sources:
             raise ConfigError("worker", "needs handlers: register one with @hf.job, or import what does", self.queues)
         # Handlers may use up the application's connections; what keeps their leases alive must not wait for one.
         self.store = app.store.beside(CONNECTIONS)
         self.held: dict[str, Work] = {}
+        # By queue: whether its done jobs are kept.
+        self._keeps: dict[str, bool] = {}
         # What broke the worker from inside, for whoever waits for it, and how many handlers would not end.
         self.failure: BaseException | None = None
         self.stuck = 0
@@ -150,9 +156,9 @@ class Worker:
         self._strays, self._failed_claims = False, 0
         self.threads = Threads(self.concurrency, "holdfast-handler")
         self.executor = Executor(self.app, self.id, self.threads)
-        self.settler = Settler(self._write, emit, self._forget)
+        self.settler = Settler(self._write, emit, self._forget, self.id)
         self.slots = Slots(self.concurrency, self.executor, self.settler.add_and_hold, self._slot_is_free)
-        self.appetite = Appetite(self.handlers, self.slots, self.buffer_limit)
+        self.appetite = Appetite(self.sources, self.slots, self.buffer_limit)
         self.upkeep = Upkeep(self)
         waker = make_waker(self.store, self.id, self._on_wake, emit)
         self._claims = asyncio.create_task(self._claiming(), name="holdfast-claiming")
@@ -229,8 +235,18 @@ class Worker:
             self.slots.interrupt(work, "stop")
         await self._flush(deadline)
         if self._strays:
-            await self._say(jobs.release_strays(self.id, list(self.held)))
+            await self._release_strays(self._say)
         return released + len(left)
+
+    async def _release_strays(self, run: Callable[[Flow[Any]], Awaitable[Any]]) -> None:
+        for source in self.sources:
+            releasing = source.release_strays(self.id, self.known(source))
+            if releasing is not None:
+                await run(releasing)
+
+    def known(self, source: Source) -> list[Lease]:
+        """List the leases of a source that this worker knows it holds."""
+        return [work.lease for work in self.held.values() if work.source is source]
 
     async def _finish_claiming(self) -> None:
         """Let a claim under way come to its end: cut short, it would leave leases that nobody knows of."""
@@ -290,7 +306,7 @@ class Worker:
             self._wake.clear()
             took = await self._fill()
             pause = FIRST_POLL if took else min(self.poll, pause * 2)
-            if self._more and any(limit > 0 for _, limit in self.appetite.plan()):
+            if self._more and any(limit > 0 for _, _, limit in self.appetite.plan()):
                 continue
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), random.uniform(0.8, 1.2) * pause)
@@ -300,19 +316,19 @@ class Worker:
         took, plan = 0, self.appetite.plan()
         self._more = False
         # Set before the first wait: a slot that becomes free from now on must not be missed.
-        self._hungry = any(limit <= 0 for _, limit in plan)
-        for leases, limit in plan:
+        self._hungry = any(limit <= 0 for _, _, limit in plan)
+        for source, leases, limit in plan:
             if limit <= 0 or self.stopping:
                 continue
             await self._give_back_strays()
-            claimed = await self._claim(leases, limit)
+            claimed = await self._claim(source, leases, limit)
             took += claimed
             self._more = self._more or claimed >= limit
         self._hungry = self._hungry or self._more
         return took
 
-    async def _claim(self, leases: dict[str, int], limit: int) -> int:
-        work = jobs.claim(self.queues, limit=limit, worker=self.id, leases=leases)
+    async def _claim(self, source: Source, leases: dict[str, int], limit: int) -> int:
+        work = source.claim(leases, limit, self.id)
         asked_at = time.monotonic()
         try:
             claimed = await self._ask(work, ANSWER)
@@ -326,27 +342,29 @@ class Worker:
         self._outage.over(asked_at)
         if claimed:
             self.app.events.emit(events.JobsClaimed(self.id, len(claimed), time.monotonic() - asked_at))
-        self._take([self._work(lease, asked_at) for lease in claimed])
+        self._take([self._work(source, lease, asked_at) for lease in claimed])
         return len(claimed)
 
     async def _give_back_strays(self) -> None:
         if self._strays:
-            await self.outlive(jobs.release_strays(self.id, list(self.held)))
+            await self._release_strays(self.outlive)
             self._strays = False
 
-    def _work(self, lease: Lease, asked_at: float) -> Work:
-        keep = self.app.queue_options(lease.queue).keep_done > 0
-        return Work(lease, self.handlers[lease.kind], keep, asked_at)
+    def _work(self, source: Source, lease: Lease, asked_at: float) -> Work:
+        keep = self._keeps.get(lease.queue)
+        if keep is None:
+            keep = self._keeps[lease.queue] = self.app.queue_options(lease.queue).keep_done > 0
+        return Work(lease, source.handlers[lease.kind], keep, asked_at, source)
 
     def _take(self, works: list[Work]) -> None:
         """Take charge of what was claimed: run it, or see at once that it is not to run."""
         ready = []
         for work in works:
-            earlier = self.held.get(work.lease.job_id)
+            earlier = self.held.get(work.key)
             if earlier is not None:
                 # The job came round again while an attempt of ours, reaped by others, is still at it.
                 self.lose(earlier)
-            self.held[work.lease.job_id] = work
+            self.held[work.key] = work
             self.upkeep.hold(work.lease.lease_ms / 1000)
             if work.lease.cancel_requested:
                 self.settler.add(self.executor.cancelled(work, "cancelled before it ran"))
@@ -437,6 +455,8 @@ class Worker:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "queues": self.queues,
+            "kinds": sorted(self.handlers),
+            "foreign": [source.name for source in self.sources if source.name != OURS.name],
             "concurrency": self.concurrency,
             "running": len(self.slots.running) if self._state == "running" else 0,
         }
@@ -447,8 +467,8 @@ class Worker:
 
     def _let_go(self, work: Work) -> None:
         # Only if it is this lease's entry: the same job may have been claimed again meanwhile.
-        if self.held.get(work.lease.job_id) is work:
-            del self.held[work.lease.job_id]
+        if self.held.get(work.key) is work:
+            del self.held[work.key]
 
     def _slot_is_free(self) -> None:
         if self._hungry and len(self.slots.buffer) <= self.appetite.low:

@@ -69,7 +69,8 @@ class SkippingPeer(SqlPeer):
         self.link.tell("begin")
         rows, _ = self.run(
             "select step_id from durable_transport_tasks "
-            "where grp = :grp and (claimed_at is null or claimed_at < :stale) order by created_at limit :limit for update skip locked",
+            "where grp = :grp and (claimed_at is null or claimed_at < :stale) "
+            "order by created_at limit :limit for update skip locked",
             grp=grp,
             stale=now_ms - lease_ms,
             limit=limit,

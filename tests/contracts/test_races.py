@@ -13,7 +13,7 @@ from holdfast.errors import DatabaseBusy
 from holdfast.model import Finish, Lease
 from holdfast.testing.clock import Clock
 from tests.contracts.conftest import Sql, ids
-from tests.contracts.peers import OptimisticPeer, SkippingPeer
+from tests.contracts.peers import OptimisticPeer, SkippingPeer, SqlPeer
 from tests.contracts.test_durable import dispatch
 from tests.races.stepping import on_thread, stepped
 
@@ -134,16 +134,26 @@ def _impatient(hf: Holdfast) -> Any:
 
 
 def test_a_dead_letter_and_its_delete_are_one_transaction(
-    hf: Holdfast, queue: PdoQueue, clock: Clock, sql: Sql
+    hf: Holdfast, queue: PdoQueue, clock: Clock, join: Callable[[Any], Any]
 ) -> None:
     queue.publish(URN, {})
     [lease] = hf.store.run(claim(queue))
+    onlooker = join(SqlPeer)
     bury = queue.settle([Finish(lease.id, lease.fence, "dead")], [], "w")
-    with stepped(hf.store, bury) as burying:
-        burying.step_through("pdo:jobs/bury")
-        # The worker dies here: the transaction is rolled back.
-    assert sql.one("select count(*) from jobs_failed") == (0,)
-    assert sql.one("select count(*) from jobs") == (1,)
+    counts = "select (select count(*) from jobs), (select count(*) from jobs_failed)"
+    watch_every_step(hf, bury, lambda: onlooker.run(counts)[0][0], before=(1, 0), after=(0, 1))
+
+
+def watch_every_step(hf: Holdfast, work: Any, look: Callable[[], Any], before: Any, after: Any) -> None:
+    """See what others see: before the commit what was, after it what is to be, and never anything in between."""
+    with stepped(hf.store, work) as dying:
+        while dying.next is not None:
+            dying.step()
+            assert tuple(look()) == before
+    assert tuple(look()) == before
+    with stepped(hf.store, work) as living:
+        living.commit()
+    assert tuple(look()) == after
 
 
 def test_a_storm_of_two_languages_claims_every_row_once(
@@ -212,17 +222,14 @@ def test_a_step_that_a_peer_claimed_after_our_look_is_the_peers(
 
 
 def test_a_result_and_the_end_of_its_task_are_one_transaction(
-    hf: Holdfast, served: DurableSteps, clock: Clock, sql: Sql
+    hf: Holdfast, served: DurableSteps, clock: Clock, sql: Sql, join: Callable[[Any], Any]
 ) -> None:
     dispatch(sql, "r1:0", clock)
     [lease] = hf.store.run(claim(served))
+    onlooker = join(SqlPeer)
     end = served.settle([Finish(lease.id, lease.fence, "done", "1")], [], "w")
-    with stepped(hf.store, end) as ending:
-        ending.step_through("durable:durable/result")
-        assert sql("select step_id from durable_transport_results") == []
-        # The worker dies here: the transaction is rolled back.
-    assert sql("select step_id from durable_transport_results") == []
-    assert sql("select step_id from durable_transport_tasks") == [("r1:0",)]
+    counts = "select (select count(*) from durable_transport_tasks), (select count(*) from durable_transport_results)"
+    watch_every_step(hf, end, lambda: onlooker.run(counts)[0][0], before=(1, 0), after=(0, 1))
 
 
 def test_a_storm_of_two_kinds_of_workers_claims_every_step_once(

@@ -18,7 +18,7 @@ from holdfast.errors import Conflict, JobNotFound
 from holdfast.model import Lease
 from holdfast.store import Store
 from holdfast.testing import failure, new_job
-from tests.races.stepping import PATIENCE, blocked, stepped
+from tests.races.stepping import PATIENCE, blocked, stepped, on_postgres
 
 
 def enqueued(pg: Store, *args: str, **said: Any) -> str:
@@ -124,6 +124,7 @@ def test_a_claim_that_meets_a_cancel_takes_nothing(pg: Store) -> None:
     assert pg.run(jobs.claim("mail", limit=1)) == []
 
 
+@on_postgres
 def test_a_cancel_that_meets_the_end_of_the_job_is_a_conflict(pg: Store) -> None:
     job_id = enqueued(pg)
     with stepped(pg, jobs.complete(claimed(pg))) as end, stepped(pg, admin.cancel(job_id, "a")) as cancel:
@@ -137,6 +138,7 @@ def test_a_cancel_that_meets_the_end_of_the_job_is_a_conflict(pg: Store) -> None
     assert audited(pg, job_id) == []
 
 
+@on_postgres
 def test_a_job_that_comes_back_while_it_is_cancelled_is_found_again(pg: Store) -> None:
     job_id = enqueued(pg)
     lease = claimed(pg)
@@ -241,6 +243,7 @@ def _until_echo(listener: psycopg.Connection[Any], channel: str) -> Iterator[psy
         yield note
 
 
+@on_postgres
 def test_actions_that_make_work_wake_the_queue(pg: Store, heard: Callable[[], list[str]]) -> None:
     later = enqueued(pg, "later", delay_ms=60_000)
     dead = [buried(pg) for _ in range(2)]

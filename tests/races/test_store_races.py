@@ -12,7 +12,7 @@ from holdfast.flow import Steps, flow
 from holdfast.model import Enqueued, Finish, Lease, PutBack
 from holdfast.store import Store
 from holdfast.testing import Clock, Look, failure, new_job
-from tests.races.stepping import PATIENCE, Counted, Stepped, blocked, on_thread, stepped
+from tests.races.stepping import PATIENCE, Counted, Stepped, blocked, on_thread, stepped, on_postgres
 
 
 def claimed(store: Store, count: int = 1, **fields: Any) -> list[Lease]:
@@ -133,6 +133,7 @@ def test_a_settle_that_meets_a_reaper_waits_and_is_refused(pg: Store, look: Look
     assert [[error["type"] for error in row.errors] for row in rows] == [["LeaseExpired"]]
 
 
+@on_postgres
 def test_a_completion_that_meets_a_reaper_is_refused_and_its_effect_with_it(pg: Store) -> None:
     [lease] = expired(pg)
     with stepped(pg, jobs.reap()) as reaper, stepped(pg, jobs.complete(lease)) as complete:
@@ -346,6 +347,7 @@ def test_an_enqueue_that_meets_the_end_of_a_unique_job_adds_the_next_one(pg: Sto
     assert [row.id for row in look.live()] == [added.id]
 
 
+@on_postgres
 def test_a_unique_job_that_ends_between_two_statements_is_added_in_the_next_round(pg: Store, look: Look) -> None:
     [lease] = claimed(pg, unique="u")
     with stepped(pg, jobs.enqueue(new_job(unique="u"))) as enqueue:
@@ -408,6 +410,7 @@ def test_the_second_of_two_migrators_takes_over_when_the_first_gives_up(pg_url: 
     store.close()
 
 
+@on_postgres
 def test_a_deadlock_runs_the_whole_flow_again(pg: Store, look: Look) -> None:
     left, right = claimed(pg, 2)
     # The one that waits last finds the circle; the other is told to look for it later than any test lasts.

@@ -1,5 +1,7 @@
 """The mypy plugin: `job: Job` in any place is left out of what enqueue asks for."""
 
+from pathlib import Path
+
 from mypy import api
 
 SAMPLE = """
@@ -26,7 +28,7 @@ remind.enqueue(1, job=None)
 """
 
 
-def checked(tmp_path, source):
+def checked(tmp_path: Path, source: str) -> str:
     sample = tmp_path / "sample.py"
     sample.write_text(source)
     settings = tmp_path / "mypy.ini"
@@ -36,11 +38,11 @@ def checked(tmp_path, source):
     return report
 
 
-def test_a_job_parameter_in_any_place_is_not_asked_for_at_enqueue(tmp_path):
+def test_a_job_parameter_in_any_place_is_not_asked_for_at_enqueue(tmp_path: Path) -> None:
     assert "Success" in checked(tmp_path, SAMPLE)
 
 
-def test_wrong_arguments_are_still_refused(tmp_path):
+def test_wrong_arguments_are_still_refused(tmp_path: Path) -> None:
     report = checked(tmp_path, SAMPLE + MISTAKES)
     assert 'Argument "order_id" to "enqueue" of "Handler" has incompatible type "str"; expected "int"' in report
     assert 'Missing positional argument "order_id"' in report

@@ -48,9 +48,16 @@ def pg_stage(postgres: Postgres, migrated_template: str) -> Iterator[Stage]:
     postgres.start().drop_database(url.rpartition("/")[2])
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
+def mariadb_stage(mariadb_url: str) -> Iterator[Stage]:
+    stage = Stage(migrated(mariadb_url))
+    yield stage
+    stage.close()
+
+
+@pytest.fixture(params=["sqlite", "pg", "mariadb"], ids=["sqlite", "postgres", "mariadb"])
 def stage(request: pytest.FixtureRequest) -> Stage:
-    found: Stage = request.getfixturevalue("sqlite_stage" if request.param == "sqlite" else "pg_stage")
+    found: Stage = request.getfixturevalue(f"{request.param}_stage")
     return found
 
 

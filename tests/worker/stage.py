@@ -100,6 +100,10 @@ class Stage:
                 return connection.execute(text, params).fetchall()
             finally:
                 connection.close()
+        if self.url.startswith("mysql"):
+            with self._store.link() as link, link.raw.cursor() as cursor:
+                cursor.execute(text.replace("?", "%s"), params)
+                return list(cursor.fetchall())
         with psycopg.connect(self.url, autocommit=True) as connection:
             answer = connection.execute(text.replace("?", "%s").encode(), params or None)
             return answer.fetchall() if answer.description else []

@@ -383,7 +383,7 @@ def test_handlers_in_transactions_cannot_starve_the_worker(stage: Stage, colour:
         moment = time.monotonic()
         while time.monotonic() - moment < 1.3:  # noqa: ASYNC110 - longer than the lease
             await asyncio.sleep(0.02)
-        bystander = await other.aenqueue()
+        bystander = stage.put("other", "{}", "other")
         await stage.until(lambda: stage.state(bystander) == "done")
         release.set()
         await stage.until_empty()

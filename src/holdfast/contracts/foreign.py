@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 from holdfast.contracts import durable_transport, pdo, pdo_dead
 from holdfast.contracts.durable_transport import DurableTables, Takes
-from holdfast.contracts.pdo import Backoff, PdoTables, Stamps, Unknown
+from holdfast.contracts.pdo import Backoff as Delays
+from holdfast.contracts.pdo import PdoTables, Stamps, Unknown
 from holdfast.contracts.sql import load, name_of
 from holdfast.errors import ConfigError, QueryFailed, UniqueViolation
 from holdfast.flow import Flow
 from holdfast.handlers import Handler
-from holdfast.jobs import Renewed, Settled
+from holdfast.jobs import Backoff, Renewed, Settled
 from holdfast.model import Finish, Lease, PutBack
 from holdfast.options import HandlerOptions, text
 from holdfast.retry import Duration, Retry, seconds
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.sources import Source
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,7 +83,7 @@ class Foreign:
             queue,
             retry_after,
             timezone,
-            Backoff.of(max_attempts, backoff),
+            Delays.of(max_attempts, backoff),
             unknown,
         )
         served = _names([queue] if queues is None else queues, "queues")
@@ -129,7 +131,8 @@ class _Source:
     def __init__(self, app: Holdfast, name: str) -> None:
         self._app = app
         self.name = name
-        self.handlers: dict[str, Handler[..., Any]] = {}
+        self._handlers: dict[str, Handler[..., Any]] = {}
+        self.handlers: Mapping[str, Handler[..., Any]] = self._handlers
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -139,7 +142,7 @@ class _Source:
             raise ConfigError(kind, f"has a handler on {self.name} already", kind)
         handler: Handler[P, R] = ForeignHandler(self._app, fn, kind, options)
         self._check(handler)
-        self.handlers[kind] = handler
+        self._handlers[kind] = handler
         return handler
 
     def _check(self, handler: Handler[..., Any]) -> None:
@@ -149,10 +152,10 @@ class _Source:
         """Name the kinds that have a handler, but no room in this worker now."""
         return frozenset(self.handlers) - leases.keys()
 
-    def reap(self, *_: Any) -> None:
+    def reap(self, exclude: Sequence[Lease], limit: int, backoff: Backoff) -> None:
         """Nothing: a claim takes over what its holder left."""
 
-    def release_strays(self, *_: Any) -> None:
+    def release_strays(self, worker: str, known: Sequence[Lease]) -> None:
         """Nothing: what a lost reply to a claim left behind waits for the end of its lease."""
 
 
@@ -369,3 +372,7 @@ def _raise_unless_raced(error: UniqueViolation | QueryFailed, again: int) -> Non
 
 
 _RACED = ("already exists", "concurrently updated", "Duplicate key name")
+
+
+if TYPE_CHECKING:
+    _kinds: tuple[type[Source], ...] = (PdoQueue, DurableSteps)

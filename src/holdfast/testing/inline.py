@@ -27,7 +27,7 @@ MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One attempt that `run_due` made; `outcome` is done, retried, snoozed, dead or cancelled."""
+    """One attempt that `run_due` made; `outcome` is done, retried, snoozed, dead, cancelled or lost."""
 
     id: str
     kind: str
@@ -101,7 +101,8 @@ class _Inline:
             await self._app.store.arun(jobs.settle([ended.write]))
         elif isinstance(ended.write, PutBack):
             await self._app.store.arun(jobs.settle([], [ended.write]))
-        self._app.events.emit(ended.event)
+        if ended.event is not None:
+            self._app.events.emit(ended.event)
         if self._raise and ended.error is not None:
             raise ended.error
         return ended
@@ -110,7 +111,8 @@ class _Inline:
 def _ran(ended: Ended) -> Ran:
     lease, write = ended.work.lease, ended.write
     result = decode_value(write.result) if isinstance(write, Finish) and write.result is not None else None
-    outcome = _OUTCOMES.get(type(ended.event), "done")
+    # No event: nobody listens to jobs that are done.
+    outcome = "done" if ended.event is None else _OUTCOMES.get(type(ended.event), "done")
     return Ran(lease.job_id, lease.kind, outcome, result, None if ended.error is None else str(ended.error))
 
 

@@ -110,13 +110,21 @@ def test_silent_workers_are_buried_once(do: Do, clock: Clock) -> None:
     do(registry.beat("beating", "{}"))
     assert do(registry.bury(timedelta(seconds=30))) == []
     clock.advance(0.001)
-    assert sorted(do(registry.bury(timedelta(seconds=30)))) == ["drained", "silent"]
+    assert do(registry.bury(timedelta(seconds=30))) == ["silent"]
     assert do(registry.bury(timedelta(seconds=30))) == []
     assert {worker.id: worker.status for worker in do(registry.workers())} == {
         "silent": "dead",
-        "drained": "dead",
+        "drained": "draining",
         "beating": "alive",
     }
+
+
+def test_a_draining_worker_stays_so_however_long_it_was_silent(do: Do, clock: Clock) -> None:
+    do(registry.beat("w1", "{}"))
+    do(registry.mark("w1", "draining"))
+    clock.advance(3600)
+    do(registry.bury(timedelta(seconds=30)))
+    assert do(registry.beat("w1", "{}")) == "draining"
 
 
 def test_a_worker_that_was_buried_too_soon_is_alive_again_at_its_next_beat(do: Do, clock: Clock) -> None:

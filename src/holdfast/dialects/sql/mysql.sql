@@ -113,8 +113,9 @@ update json_table(:batch, '$[*]' columns (
 -- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
 -- Differs: no LATERAL in MariaDB, so the first statement runs once for each queue, and the second picks among several.
 -- The index gives the first one's order: with a sort InnoDB would lock every candidate, and the next worker get nothing.
+-- The fence is read because MariaDB locks the rows that are not yet due as well when the index alone answers.
 -- The rows come in no order: sorting them with their payloads doubled the time of a claim.
-select id  -- each queue of queues
+select id, fence  -- each queue of queues
   from holdfast_jobs force index (holdfast_jobs_claim_idx)
  where state = 'pending' and queue = :queue
    and available_at <= coalesce(cast(:now as datetime(6)), utc_timestamp(6))
@@ -253,16 +254,17 @@ update holdfast_workers set status = :status, seen_at = coalesce(cast(:now as da
  where id = :id;
 
 -- workers_bury: mark workers dead that have been silent for too long.
+-- A draining one stays draining: dead, its next beat would revive it as alive, and a beat never un-drains.
 select id from holdfast_workers
- where status <> 'dead' and seen_at < coalesce(cast(:now as datetime(6)), utc_timestamp(6)) - interval :silent_ms * 1000 microsecond
+ where status = 'alive' and seen_at < coalesce(cast(:now as datetime(6)), utc_timestamp(6)) - interval :silent_ms * 1000 microsecond
    for update skip locked;
 update json_table(:found, '$[*]' columns (id varchar(500) character set utf8mb4 collate holdfast_text path '$')) u
  straight_join holdfast_workers w force index (primary) on w.id = u.id
    set w.status = 'dead';
 
--- workers_forget: delete dead workers that nobody asks about any more.
+-- workers_forget: delete silent workers that nobody asks about any more.
 select id from holdfast_workers
- where status = 'dead' and seen_at < coalesce(cast(:now as datetime(6)), utc_timestamp(6)) - interval :older_ms * 1000 microsecond
+ where status <> 'alive' and seen_at < coalesce(cast(:now as datetime(6)), utc_timestamp(6)) - interval :older_ms * 1000 microsecond
    for update skip locked;
 delete w
   from json_table(:found, '$[*]' columns (id varchar(500) character set utf8mb4 collate holdfast_text path '$')) u
@@ -562,7 +564,8 @@ select 'session', coalesce(p.user, ''), t.trx_mysql_thread_id,
    and t.trx_started < convert_tz(utc_timestamp(6), '+00:00', 'SYSTEM') - interval :older_ms * 1000 microsecond
  order by 4 desc;
 
--- table_health: read the sizes of our tables; rows are estimates of the optimizer's statistics.
+-- table_health: read the sizes of our tables.
+-- Differs: rows are estimates of the optimizer's statistics.
 select t.name, s.table_rows, null, null, s.data_length + s.index_length
   from (select 'holdfast_jobs' as name union all select 'holdfast_finished' union all select 'holdfast_keys'
         union all select 'holdfast_workers' union all select 'holdfast_audit') t

@@ -205,13 +205,14 @@ update holdfast_workers set status = :status, seen_at = coalesce(:now::timestamp
 returning id;
 
 -- workers_bury: mark workers dead that have been silent for too long.
+-- A draining one stays draining: dead, its next beat would revive it as alive, and a beat never un-drains.
 update holdfast_workers set status = 'dead'
- where status <> 'dead' and seen_at < coalesce(:now::timestamptz, statement_timestamp()) - :silent_ms::bigint * interval '1 millisecond'
+ where status = 'alive' and seen_at < coalesce(:now::timestamptz, statement_timestamp()) - :silent_ms::bigint * interval '1 millisecond'
 returning id;
 
--- workers_forget: delete dead workers that nobody asks about any more.
+-- workers_forget: delete silent workers that nobody asks about any more.
 delete from holdfast_workers
- where status = 'dead' and seen_at < coalesce(:now::timestamptz, statement_timestamp()) - :older_ms::bigint * interval '1 millisecond'
+ where status <> 'alive' and seen_at < coalesce(:now::timestamptz, statement_timestamp()) - :older_ms::bigint * interval '1 millisecond'
 returning id;
 
 -- workers_list: read the registry with the age of each beat in milliseconds.

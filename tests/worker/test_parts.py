@@ -1,0 +1,174 @@
+"""The parts of a worker by themselves: threads, appetite, outage, and what counts as a refusal."""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast import events
+from holdfast.appetite import AHEAD, Appetite
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, QueryFailed, UniqueViolation
+from holdfast.outage import Outage, refused
+from holdfast.threads import Threads
+
+
+def test_threads_start_as_needed_and_are_used_again() -> None:
+    async def scene() -> int:
+        threads = Threads(3, "test")
+        for _ in range(20):
+            calls = [threads.submit(lambda: threading.current_thread().name) for _ in range(3)]
+            await asyncio.gather(*(call.future for call in calls))
+        names = {thread.name for thread in threading.enumerate() if thread.name.startswith("test-")}
+        threads.close()
+        return len(names)
+
+    assert asyncio.run(scene()) == 3
+
+
+def test_an_abandoned_thread_is_replaced_and_ends_with_its_call() -> None:
+    """Again and again, with every slot of the worker stuck at once."""
+    release = threading.Event()
+
+    async def scene() -> list[str]:
+        threads = Threads(2, "test")
+        for _ in range(5):
+            stuck = [threads.submit(lambda: release.wait(30)) for _ in range(2)]
+            await asyncio.wait([call.future for call in stuck], timeout=0.01)
+            for call in stuck:
+                threads.abandon(call)
+            quick = [threads.submit(lambda: "ran") for _ in range(2)]
+            assert await asyncio.wait_for(asyncio.gather(*(call.future for call in quick)), 20) == ["ran", "ran"]
+        release.set()
+        threads.close()
+        return [await threads_end()]
+
+    async def threads_end() -> str:
+        deadline = time.monotonic() + 20
+        while any(thread.name.startswith("test-") for thread in threading.enumerate()):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        return "ended"
+
+    assert asyncio.run(scene()) == ["ended"]
+
+
+def test_a_call_given_up_on_before_it_starts_never_starts() -> None:
+    ran: list[str] = []
+    release = threading.Event()
+
+    async def scene() -> None:
+        threads = Threads(1, "test")
+        first = threads.submit(lambda: release.wait(30))
+        second = threads.submit(lambda: ran.append("second"))
+        threads.abandon(second)
+        release.set()
+        await first.future
+        await threads.submit(lambda: ran.append("third")).future
+        threads.close()
+
+    asyncio.run(scene())
+    assert ran == ["third"]
+
+
+def slots(**fields: Any) -> Any:
+    usual = {"count": 20, "finished": 0, "busy": 0.0, "buffer": [], "running": set(), "running_of": lambda kind: 0}
+    return SimpleNamespace(**usual | fields)
+
+
+def handler(concurrency: int | None = None) -> Any:
+    return SimpleNamespace(options=SimpleNamespace(lease=30.0, concurrency=concurrency))
+
+
+def planned(appetite: Appetite) -> int:
+    [(_, limit)] = appetite.plan()
+    return limit
+
+
+def test_slow_handlers_that_end_in_step_are_not_claimed_ahead_for() -> None:
+    """Twenty that took a second each and end in the same moment are no two thousand a second."""
+    work = slots()
+    appetite = Appetite({"act": handler()}, work, 2_000)
+    time.sleep(0.02)
+    work.finished, work.busy = 20, 20.0
+    assert planned(appetite) == 20 + int(20 * AHEAD)
+
+
+def test_fast_handlers_are_claimed_ahead_for_up_to_the_limit() -> None:
+    work = slots()
+    appetite = Appetite({"act": handler()}, work, 2_000)
+    time.sleep(0.02)
+    work.finished, work.busy = 100_000, 0.02
+    assert planned(appetite) == 2_020
+    assert appetite.low == 1_000
+    work.buffer = [None] * 1_500
+    assert planned(appetite) == 0
+    appetite.lose()
+    work.buffer = []
+    assert planned(appetite) == 20
+
+
+def test_limited_kinds_are_planned_by_themselves() -> None:
+    work = slots(running_of=lambda kind: 1)
+    handlers = {"free": handler(), "one": handler(1), "three": handler(3)}
+    plan = Appetite(handlers, work, 0).plan()
+    assert plan == [({"free": 30_000}, 20), ({"one": 30_000}, 0), ({"three": 30_000}, 2)]
+
+
+def test_an_outage_is_said_once_and_only_a_later_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.outage.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("holdfast.outage.LONGEST_PAUSE", 0.001)
+    said: list[events.Event] = []
+    outage = Outage("w", said.append)
+
+    async def scene() -> None:
+        asked_before = time.monotonic()
+        await outage.pause(DatabaseUnavailable("stale"), 1)
+        await outage.pause(DatabaseBusy("busy"), 9)
+        assert said == []
+        for tries in range(2, 12):
+            await outage.pause(DatabaseUnavailable("gone"), tries)
+        outage.over(asked_before)
+        await outage.pause(DatabaseUnavailable("gone"), 12)
+        outage.over(time.monotonic())
+        outage.over(time.monotonic())
+
+    asyncio.run(scene())
+    assert [event.name for event in said] == ["DatabaseLost", "DatabaseRegained"]
+
+
+def failed(cause: Exception) -> QueryFailed:
+    error = QueryFailed(str(cause))
+    error.__cause__ = cause
+    return error
+
+
+class WithState(Exception):
+    def __init__(self, sqlstate: str) -> None:
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [
+        (UniqueViolation("there"), True),
+        (failed(WithState("22P05")), True),
+        (failed(WithState("P0001")), True),
+        (failed(WithState("53100")), False),
+        (failed(WithState("25006")), False),
+        (failed(WithState("57014")), False),
+        (failed(sqlite3.IntegrityError("CHECK constraint failed")), True),
+        (failed(sqlite3.OperationalError("malformed JSON")), True),
+        (failed(sqlite3.OperationalError("database or disk is full")), False),
+        (failed(sqlite3.OperationalError("attempt to write a readonly database")), False),
+        (failed(ValueError(1406, "Data too long")), True),
+        (failed(ValueError(1290, "read-only")), False),
+        (DatabaseUnavailable("gone"), False),
+        (DatabaseBusy("busy"), False),
+    ],
+)
+def test_a_refusal_of_the_data_is_told_from_trouble_that_passes(error: Exception, expected: bool) -> None:
+    assert refused(error) is expected
