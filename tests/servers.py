@@ -328,7 +328,12 @@ class MariaDB(Server):
         run([install, "--no-defaults", f"--datadir={self.data}", *options], cwd=self.folder, **unprivileged())
 
     def _command(self) -> list[str]:
-        files = {"datadir": self.data, "socket": self.socket, "pid-file": self.folder / "pid", "tmpdir": self.folder / "tmp"}
+        files = {
+            "datadir": self.data,
+            "socket": self.socket,
+            "pid-file": self.folder / "pid",
+            "tmpdir": self.folder / "tmp",
+        }
         net = {"port": self.port, "bind-address": HOST, "skip-name-resolve": "ON"}
         return [str(self.program), "--no-defaults", *_options({**files, **net, **self.settings})]
 
@@ -366,7 +371,13 @@ class MySQL(MariaDB):
 
     def _chroot(self) -> list[str]:
         nobody = pwd.getpwnam("nobody")
-        return ["chroot", f"--userspec={nobody.pw_uid}:{nobody.pw_gid}", str(self.root), "/usr/sbin/mysqld", "--no-defaults"]
+        return [
+            "chroot",
+            f"--userspec={nobody.pw_uid}:{nobody.pw_gid}",
+            str(self.root),
+            "/usr/sbin/mysqld",
+            "--no-defaults",
+        ]
 
     def _prepare(self) -> None:
         data = self.inside / "data"
@@ -566,9 +577,23 @@ def _find_mysqlclient() -> Path:
             return folder
         if not folder.exists():
             if os.geteuid() == 0 and shutil.which("apt-get"):
-                _apt_get("install", "--yes", "--no-install-recommends", "gcc", "libmariadb-dev", "pkg-config", "python3-dev")
+                _apt_get(
+                    "install", "--yes", "--no-install-recommends", "gcc", "libmariadb-dev", "pkg-config", "python3-dev"
+                )
             with _unpacked_apart(folder) as target:
-                run([_uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(target), "mysqlclient"])
+                run(
+                    [
+                        _uv(),
+                        "pip",
+                        "install",
+                        "--quiet",
+                        "--python",
+                        sys.executable,
+                        "--target",
+                        str(target),
+                        "mysqlclient",
+                    ]
+                )
     except (OSError, RuntimeError) as error:
         raise Unavailable("mysqlclient", str(error)) from error
     sys.path.append(str(folder))

@@ -44,7 +44,10 @@ def in_async_autocommit(driver, name):
 
 
 def in_sqlalchemys_autocommit(shop):
-    with disposed(sqlalchemy.create_engine(pymysql_url(shop), isolation_level="AUTOCOMMIT")) as engine, engine.connect() as tx:
+    with (
+        disposed(sqlalchemy.create_engine(pymysql_url(shop), isolation_level="AUTOCOMMIT")) as engine,
+        engine.connect() as tx,
+    ):
         shop.receipt.using(tx=tx).enqueue(order=1)
 
 

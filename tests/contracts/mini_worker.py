@@ -1,14 +1,7 @@
-"""A worker in fifty lines over the protocol of `holdfast.sources.Source`: for tests of sources alone.
-
-As a program, `python -m tests.contracts.mini_worker module:attribute` serves an application until it is killed.
-"""
+"""A worker in fifty lines over the protocol of `holdfast.sources.Source`: runs what is ready, here and now."""
 
 import asyncio
-import importlib
-import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from holdfast import Holdfast
@@ -21,13 +14,11 @@ SLOTS = 20
 
 
 class MiniWorker:
-    """Claims from an application's foreign sources, runs, renews and settles."""
+    """Claims from an application's foreign sources, runs and settles."""
 
-    def __init__(self, app: Holdfast, *, poll: float = 0.02, renewing: bool = True, name: str = "mini") -> None:
+    def __init__(self, app: Holdfast) -> None:
         self.app = app
-        self.id = f"{name}-{new_id()[-12:]}"
-        self.poll = poll
-        self.renewing = renewing
+        self.id = f"mini-{new_id()[-12:]}"
         self.running: dict[asyncio.Task[None], tuple[Any, Work]] = {}
         # What settling came to, in order: (kind, "done" or "lost").
         self.settled: list[tuple[str, str]] = []
@@ -41,7 +32,7 @@ class MiniWorker:
             kinds = {kind: round(h.options.lease * 1000) for kind, h in source.handlers.items()}
             leases = await self.app.store.arun(source.claim(kinds, SLOTS - len(self.running), self.id))
             for lease in leases:
-                work = Work(lease, source.handlers[lease.kind], True, time.monotonic())
+                work = Work(lease, source.handlers[lease.kind], True, time.monotonic(), source)
                 task = asyncio.create_task(self._run(source, work))
                 self.running[task] = (source, work)
                 task.add_done_callback(lambda done: self.running.pop(done))
@@ -55,21 +46,6 @@ class MiniWorker:
         settled = await self.app.store.arun(source.settle(finishes, returns, self.id))
         self.settled.append((work.lease.kind, "lost" if settled.lost else "done"))
 
-    async def _renewing(self) -> None:
-        while self.renewing:
-            await asyncio.sleep(0.1)
-            for source, work in list(self.running.values()):
-                await self.app.store.arun(source.renew([work.lease], self.id))
-
-    async def serve(self) -> None:
-        renewals = asyncio.create_task(self._renewing())
-        try:
-            while True:
-                if not await self.round():
-                    await asyncio.sleep(self.poll)
-        finally:
-            renewals.cancel()
-
     async def drain(self) -> None:
         """Claim and run until nothing is ready."""
         while await self.round() or self.running:
@@ -77,22 +53,6 @@ class MiniWorker:
 
     def close(self) -> None:
         self._threads.close()
-
-
-@asynccontextmanager
-async def serving(app: Holdfast, **options: Any) -> AsyncIterator[MiniWorker]:
-    """Serve an application's sources while the block runs."""
-    worker = MiniWorker(app, **options)
-    task = asyncio.create_task(worker.serve())
-    try:
-        yield worker
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await asyncio.gather(*worker.running, return_exceptions=True)
-        worker.close()
-        await app.aclose()
 
 
 def drain(app: Holdfast) -> MiniWorker:
@@ -106,8 +66,3 @@ def drain(app: Holdfast) -> MiniWorker:
         return worker
 
     return asyncio.run(run())
-
-
-if __name__ == "__main__":
-    module, _, attribute = sys.argv[1].partition(":")
-    asyncio.run(MiniWorker(getattr(importlib.import_module(module), attribute)).serve())

@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.worker import Worker
 from tests.contracts import engine as engines
 from tests.contracts.conftest import Sql
 from tests.contracts.engine import Engine
 
 ROOT = Path(__file__).resolve().parents[2]
-# The worker serves foreign sources once it asks the application for them; until then a small one stands in.
-SERVES_SOURCES = "foreign" in Path(sys.modules[Worker.__module__].__file__ or "").read_text()
+WORKER = [sys.executable, "-c", "from holdfast.cli import main; main()", "worker"]
 
 
 class Workers:
@@ -37,9 +35,8 @@ class Workers:
         self.running: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> subprocess.Popen[bytes]:
-        program = "tests.contracts.engine_app:hf"
-        command = ["holdfast", "worker", program] if SERVES_SOURCES else ["tests.contracts.mini_worker", program]
-        self.running.append(subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, env=self.env))
+        command = [*WORKER, "tests.contracts.engine_app:hf", "--poll", "0.1"]
+        self.running.append(subprocess.Popen(command, cwd=ROOT, env=self.env, stderr=subprocess.DEVNULL))
         return self.running[-1]
 
     def noted(self) -> list[str]:
@@ -151,8 +148,9 @@ def test_a_node_worker_and_ours_share_one_group(engine: Engine, workers: Workers
     engine.ask("serve", group="echo", step="echo")
     for number in range(40):
         engine.start(f"r{number}", "echo", number)
-    outputs = [engine.wait(f"r{number}", 30)["output"] for number in range(40)]
-    assert [output["echo"] for output in outputs] == list(range(40))
+    ends = [engine.wait(f"r{number}", 30) for number in range(40)]
+    print([end for end in ends if "output" not in end][:3])
+    assert [end.get("output", end)["echo"] for end in ends] == list(range(40))
     wait_until_empty(sql)
 
 

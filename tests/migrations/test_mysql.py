@@ -78,7 +78,9 @@ def test_apply_makes_the_tables_once(store: Store) -> None:
     assert store.run(migrate.version()) == 0
     assert [step.number for step in apply(store)] == list(range(1, SCHEMA_VERSION + 1))
     assert apply(store) == []
-    found = {row[0] for row in ask(store, "select table_name from information_schema.tables where table_schema = database()")}
+    found = {
+        row[0] for row in ask(store, "select table_name from information_schema.tables where table_schema = database()")
+    }
     assert found == {f"holdfast_{table}" for table in TABLES}
     store.check()
 
@@ -128,7 +130,9 @@ def test_names_and_keys_that_only_look_alike_are_different(store: Store, like: s
     apply(store)
     answers = store.run(jobs.enqueue_many([new_job(q, q, unique=q, idempotency_key=q) for q in ("mail", like)]))
     assert [answer.created for answer in answers] == [True, True]
-    assert store.run(jobs.enqueue(new_job("mail", "mail", idempotency_key="mail"))) == Enqueued(answers[0].id, created=False)
+    assert store.run(jobs.enqueue(new_job("mail", "mail", idempotency_key="mail"))) == Enqueued(
+        answers[0].id, created=False
+    )
     for queue in ("mail", like):
         [lease] = store.run(jobs.claim(queue, limit=9, leases={queue: 1_000, "other": 5}))
         assert (lease.queue, lease.kind) == (queue, queue)
@@ -152,5 +156,7 @@ def test_our_connections_are_set_as_we_need_them(store: Store) -> None:
     [[mode, zone, wait]] = ask(store, "select @@sql_mode, @@time_zone, @@innodb_lock_wait_timeout")
     assert "STRICT_TRANS_TABLES" in mode
     assert (zone, wait) == ("+00:00", 5)
-    [[_, level]] = ask(store, "show variables where variable_name = 'tx_isolation' or variable_name = 'transaction_isolation'")
+    [[_, level]] = ask(
+        store, "show variables where variable_name = 'tx_isolation' or variable_name = 'transaction_isolation'"
+    )
     assert level == "READ-COMMITTED"

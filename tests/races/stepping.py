@@ -134,7 +134,9 @@ def _observer(raw: Any) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def _observer_of_mysql(raw: Any) -> Iterator[Callable[[], bool]]:
-    asked = "select count(*) from information_schema.innodb_trx where trx_mysql_thread_id = %s and trx_state = 'LOCK WAIT'"
+    asked = (
+        "select count(*) from information_schema.innodb_trx where trx_mysql_thread_id = %s and trx_state = 'LOCK WAIT'"
+    )
     with closing(pymysql.connect(host=raw.host, port=raw.port, user="root", autocommit=True)) as observer:
         cursor = observer.cursor()
 

@@ -18,7 +18,7 @@ from holdfast.errors import Conflict, JobNotFound
 from holdfast.model import Lease
 from holdfast.store import Store
 from holdfast.testing import failure, new_job
-from tests.races.stepping import PATIENCE, blocked, stepped, on_postgres
+from tests.races.stepping import PATIENCE, blocked, on_postgres, stepped
 
 
 def enqueued(pg: Store, *args: str, **said: Any) -> str:

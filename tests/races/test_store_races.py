@@ -12,7 +12,7 @@ from holdfast.flow import Steps, flow
 from holdfast.model import Enqueued, Finish, Lease, PutBack
 from holdfast.store import Store
 from holdfast.testing import Clock, Look, failure, new_job
-from tests.races.stepping import PATIENCE, Counted, Stepped, blocked, on_thread, stepped, on_postgres
+from tests.races.stepping import PATIENCE, Counted, Stepped, blocked, on_postgres, on_thread, stepped
 
 
 def claimed(store: Store, count: int = 1, **fields: Any) -> list[Lease]:

@@ -62,7 +62,9 @@ def test_tls_checks_certificate_and_name_unless_told(settings: str, mode: ssl.Ve
     assert (tls.verify_mode, tls.check_hostname) == (mode, hostname)
 
 
-@pytest.mark.parametrize("version", ["8.0.17", "8.4.3", "9.7.4-2", "10.6.0-MariaDB", "5.5.5-10.11.6-MariaDB-log", "11.4.2-MariaDB"])
+@pytest.mark.parametrize(
+    "version", ["8.0.17", "8.4.3", "9.7.4-2", "10.6.0-MariaDB", "5.5.5-10.11.6-MariaDB-log", "11.4.2-MariaDB"]
+)
 def test_a_server_with_skip_locked_is_taken(version: str) -> None:
     check(version, STRICT)
 
@@ -108,5 +110,8 @@ def test_other_peoples_errors_are_not_ours() -> None:
 
 def test_a_list_becomes_so_many_parameters_and_nothing_a_null() -> None:
     part = compile_statement("select :a where kind in (:kinds) and id = :a", "format")
-    assert part.spread({"a": 1, "kinds": ["x", "y"]}) == ("select %s where kind in (%s, %s) and id = %s", [1, "x", "y", 1])
+    assert part.spread({"a": 1, "kinds": ["x", "y"]}) == (
+        "select %s where kind in (%s, %s) and id = %s",
+        [1, "x", "y", 1],
+    )
     assert part.spread({"a": 1, "kinds": []}) == ("select %s where kind in (%s) and id = %s", [1, None, 1])

@@ -1,6 +1,7 @@
 """A database with Holdfast's tables, an application on it, and ways to run a worker and look at what came of it."""
 
 import asyncio
+import re
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
@@ -102,7 +103,7 @@ class Stage:
                 connection.close()
         if self.url.startswith("mysql"):
             with self._store.link() as link, link.raw.cursor() as cursor:
-                cursor.execute(text.replace("?", "%s"), params)
+                cursor.execute(re.sub(r"\bkey\b", "`key`", text.replace("?", "%s")), params or None)
                 return list(cursor.fetchall())
         with psycopg.connect(self.url, autocommit=True) as connection:
             answer = connection.execute(text.replace("?", "%s").encode(), params or None)

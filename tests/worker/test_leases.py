@@ -161,7 +161,7 @@ def test_buffered_jobs_whose_lease_is_lost_or_cancelled_never_start(stage: Stage
         await stage.until(lambda: started)
         # As if claimed ahead: a buffer is only filled by fast handlers.
         leases = stage.run(jobs.claim("default", limit=2, worker=worker.id, lease_ms=1000))
-        worker._take([worker._work(lease, time.monotonic()) for lease in leases])
+        worker._take([worker._work(worker.sources[0], lease, time.monotonic()) for lease in leases])
         stage.steal(stolen)
         stage.run(admin.cancel(unwanted.id, "test"))
         await stage.until_said(events.JobCancelled)
@@ -189,7 +189,7 @@ def test_jobs_that_wait_too_long_in_the_buffer_go_back(stage: Stage) -> None:
     async def body(worker: Worker) -> None:
         await stage.until_said(events.JobStarted)
         leases = stage.run(jobs.claim("default", limit=3, worker=worker.id))
-        worker._take([worker._work(lease, time.monotonic() - 60) for lease in leases])
+        worker._take([worker._work(worker.sources[0], lease, time.monotonic() - 60) for lease in leases])
         await stage.until_said(events.JobReleased, 3)
         shown = [stage.show(job) for job in waiting]
         assert {(job.state, job.attempts) for job in shown} == {("pending", 0)}

@@ -150,6 +150,12 @@ def refuse(stage: Stage, column: str, text: str, outcome: str = "") -> None:
             " begin select raise(abort, 'refused by a trigger'); end"
         )
         return
+    if stage.url.startswith("mysql"):
+        stage.sql(
+            f"create trigger refuse before insert on holdfast_finished for each row begin if new.{column} like '%{text}%' {also}"
+            " then signal sqlstate '45000' set message_text = 'refused by a trigger'; end if; end"
+        )
+        return
     stage.sql(
         "create function refuse() returns trigger language plpgsql as $$ begin"
         f" if new.{column}::text like '%{text}%' {also} then raise exception 'refused by a trigger'; end if;"

@@ -13,6 +13,7 @@ from holdfast import events
 from holdfast.appetite import AHEAD, Appetite
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, QueryFailed, UniqueViolation
 from holdfast.outage import Outage, refused
+from holdfast.sources import JobsSource
 from holdfast.threads import Threads
 
 
@@ -75,7 +76,7 @@ def test_a_call_given_up_on_before_it_starts_never_starts() -> None:
 
 
 def slots(**fields: Any) -> Any:
-    usual = {"count": 20, "finished": 0, "busy": 0.0, "buffer": [], "running": set(), "running_of": lambda kind: 0}
+    usual = {"count": 20, "finished": 0, "busy": 0.0, "buffer": [], "running": set(), "running_of": lambda *_: 0}
     return SimpleNamespace(**usual | fields)
 
 
@@ -84,14 +85,14 @@ def handler(concurrency: int | None = None) -> Any:
 
 
 def planned(appetite: Appetite) -> int:
-    [(_, limit)] = appetite.plan()
+    [(_, _, limit)] = appetite.plan()
     return limit
 
 
 def test_slow_handlers_that_end_in_step_are_not_claimed_ahead_for() -> None:
     """Twenty that took a second each and end in the same moment are no two thousand a second."""
     work = slots()
-    appetite = Appetite({"act": handler()}, work, 2_000)
+    appetite = Appetite([JobsSource(["mail"], {"act": handler()})], work, 2_000)
     time.sleep(0.02)
     work.finished, work.busy = 20, 20.0
     assert planned(appetite) == 20 + int(20 * AHEAD)
@@ -99,7 +100,7 @@ def test_slow_handlers_that_end_in_step_are_not_claimed_ahead_for() -> None:
 
 def test_fast_handlers_are_claimed_ahead_for_up_to_the_limit() -> None:
     work = slots()
-    appetite = Appetite({"act": handler()}, work, 2_000)
+    appetite = Appetite([JobsSource(["mail"], {"act": handler()})], work, 2_000)
     time.sleep(0.02)
     work.finished, work.busy = 100_000, 0.02
     assert planned(appetite) == 2_020
@@ -112,10 +113,16 @@ def test_fast_handlers_are_claimed_ahead_for_up_to_the_limit() -> None:
 
 
 def test_limited_kinds_are_planned_by_themselves() -> None:
-    work = slots(running_of=lambda kind: 1)
-    handlers = {"free": handler(), "one": handler(1), "three": handler(3)}
-    plan = Appetite(handlers, work, 0).plan()
-    assert plan == [({"free": 30_000}, 20), ({"one": 30_000}, 0), ({"three": 30_000}, 2)]
+    work = slots(running_of=lambda *_: 1)
+    ours = JobsSource(["mail"], {"free": handler(), "one": handler(1), "three": handler(3)})
+    foreign = JobsSource(["other"], {"step": handler()})
+    plan = Appetite([ours, foreign], work, 0).plan()
+    assert plan == [
+        (ours, {"free": 30_000}, 20),
+        (ours, {"one": 30_000}, 0),
+        (ours, {"three": 30_000}, 2),
+        (foreign, {"step": 30_000}, 20),
+    ]
 
 
 def test_an_outage_is_said_once_and_only_a_later_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

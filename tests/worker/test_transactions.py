@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import Conflict, Handler, Job, LeaseLost, Retry, events
+from holdfast.dialects import mysql
 from tests.worker.stage import Stage
 
 AT_ONCE = Retry(max_attempts=3, first_delay=0, max_delay=0, jitter=0)
@@ -197,6 +198,8 @@ def test_completion_in_the_handlers_own_transaction(stage: Stage, end: str) -> N
     def connect() -> Any:
         if stage.is_sqlite:
             return sqlite3.connect(stage.url.removeprefix("sqlite:///"), timeout=20)
+        if stage.url.startswith("mysql"):
+            return mysql.sync_class()(**(mysql.split_url(stage.url).arguments() | {"autocommit": False}))
         return psycopg.connect(stage.url)
 
     @stage.hf.job(retry=AT_ONCE)

@@ -29,7 +29,8 @@ def dialect_for(url: str, options: StoreOptions) -> Dialect:
         from holdfast.dialects.mysql import Mysql
 
         if options.schema:
-            raise ConfigError("schema", "a schema is a database in MySQL: name it in the URL, or use prefix", options.schema)
+            raise ConfigError(
+                "schema", "a schema is a database in MySQL: name it in the URL, or use prefix", options.schema
+            )
         return Mysql(options)
     raise ConfigError("url", "must start with sqlite:///, postgresql://, mysql:// or mariadb://", url)
-

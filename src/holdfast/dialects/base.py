@@ -5,7 +5,9 @@ A query starts at a comment `-- name: what it does` and may be several statement
 its rows are those of the last one that gives any, and the first that finds none ends it. Parameters are written `:name`;
 `:found` is the first column of the statement before. A line that ends in `-- when name` belongs to the query only if the
 caller gives that parameter, so that a filter costs nothing where it is not used and no SQL is put together from text.
-A statement with a line that ends in `-- each item of list` runs once for each item of that parameter.
+A statement with a line that ends in `-- hop` finds the next level of one `:queue` above the last `:urgency` (its urgency,
+its first row's time, and whether that is due), and the statement after it takes up to `:limit` rows of one level: the
+levels of all `:queues` are taken from in their order, until there is enough.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _END = re.compile(r";[ \t]*(?:\n|$)")
 _NAME = re.compile(rf"\bholdfast_(?:({'|'.join(TABLES)})\b)?")
 _RETURNS = re.compile(r"^\s*(select|with|pragma)\b|\breturning\b", re.IGNORECASE)
 _WHEN = re.compile(r"^.*-- when ([a-z_]+)[ \t]*(?:\n|$)", re.MULTILINE)
-_EACH = re.compile(r"-- each ([a-z_]+) of ([a-z_]+)[ \t]*$", re.MULTILINE)
+_HOP = re.compile(r"-- hop[ \t]*$", re.MULTILINE)
 # A string literal, a cast, or a parameter: only the last is replaced.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%|\?")
 
@@ -46,7 +48,7 @@ class Compiled:
     sql: str
     names: tuple[str, ...]
     returns: bool
-    each: tuple[str, str] | None = None
+    hops: bool = False
 
     def positional(self, params: dict[str, Any]) -> list[Any]:
         return [params[name] for name in self.names]
@@ -114,8 +116,7 @@ def compile_statement(sql: str, style: Style) -> Compiled:
     text = _TOKEN.sub(write, sql)
     if not names:
         names = list(dict.fromkeys(m[1] for m in _TOKEN.finditer(sql) if m[1]))
-    each = _EACH.search(sql)
-    return Compiled(text, tuple(names), bool(_RETURNS.search(sql)), (each[1], each[2]) if each else None)
+    return Compiled(text, tuple(names), bool(_RETURNS.search(sql)), bool(_HOP.search(sql)))
 
 
 @lru_cache

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -36,7 +37,28 @@ _BUSY: dict[int, errors.BusyReason] = {
 # Connections refused, closed, killed or timed out; a server that shuts down, is read-only after a failover, is not (yet)
 # part of its Galera cluster, or does not know our user or database.
 _LOST = frozenset(
-    {0, 1040, 1044, 1045, 1047, 1049, 1053, 1077, 1079, 1130, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1226, 1290, 1836}
+    {
+        0,
+        1040,
+        1044,
+        1045,
+        1047,
+        1049,
+        1053,
+        1077,
+        1079,
+        1130,
+        1152,
+        1158,
+        1159,
+        1160,
+        1161,
+        1184,
+        1203,
+        1226,
+        1290,
+        1836,
+    }
     | {1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055, 3159, 3169, 4031}
 )
 _SETTINGS = ("unix_socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify", "charset")
@@ -58,8 +80,7 @@ class Mysql(Dialect):
         return super().place(sql.replace("collate holdfast_text", f"collate {TEXT}"))
 
     def given(self, statement: Statement) -> frozenset[str]:
-        several = len(statement.params.get("queues", ())) > 1
-        return super().given(statement) | ({"own"} if self._own else set()) | ({"several"} if several else set())
+        return super().given(statement) | ({"own"} if self._own else frozenset())
 
     def on_loan(self) -> Dialect:
         lent = copy(self)
@@ -242,18 +263,43 @@ def check(version: str, sql_mode: str) -> None:
         rule = f"{brand} must be version {'.'.join(map(str, oldest))} or newer: older ones have no SKIP LOCKED"
         raise ConfigError("server", rule, version)
     if "STRICT_TRANS_TABLES" not in sql_mode:
-        raise ConfigError("sql_mode", "must hold STRICT_TRANS_TABLES, else the server changes values in silence", sql_mode)
+        raise ConfigError(
+            "sql_mode", "must hold STRICT_TRANS_TABLES, else the server changes values in silence", sql_mode
+        )
+
+
+@cache
+def sync_class() -> Any:
+    """Make PyMySQL's connection one that a handler may `execute` on, as on those of the other databases."""
+    from pymysql.connections import Connection
+
+    class SyncConnection(Connection):  # type: ignore[misc, unused-ignore]
+        def execute(self, sql: str, args: Any = None) -> Any:
+            cursor = self.cursor()
+            cursor.execute(sql, args)
+            return cursor
+
+    return SyncConnection
+
+
+@cache
+def async_class() -> Any:
+    """As `sync_class`, for asyncmy."""
+    from asyncmy.connection import Connection
+
+    class AsyncConnection(Connection):  # type: ignore[misc, unused-ignore]
+        async def execute(self, sql: str, args: Any = None) -> Any:
+            cursor = self.cursor()
+            await cursor.execute(sql, args)
+            return cursor
+
+    return AsyncConnection
 
 
 def connect(url: str, options: StoreOptions) -> Any:
     """Open a PyMySQL connection that commits only when told to (autocommit with explicit BEGIN)."""
-    import pymysql
-
-    raw = pymysql.connect(
-        **split_url(url).arguments(),
-        connect_timeout=max(1, int(options.connect_timeout)),
-        program_name="holdfast",
-    )
+    timeout = max(1, int(options.connect_timeout))
+    raw = sync_class()(**split_url(url).arguments(), connect_timeout=timeout, program_name="holdfast")
     try:
         with raw.cursor() as cursor:
             for statement in opening(options):
@@ -267,12 +313,10 @@ def connect(url: str, options: StoreOptions) -> Any:
 
 async def aconnect(url: str, options: StoreOptions, name: str) -> Any:
     """Open an asyncmy connection."""
-    import asyncmy
-
-    raw = await asyncmy.connect(
-        **split_url(url).arguments(), connect_timeout=max(1, int(options.connect_timeout)), program_name=name
-    )
+    timeout = max(1, int(options.connect_timeout))
+    raw = async_class()(**split_url(url).arguments(), connect_timeout=timeout, program_name=name)
     try:
+        await raw.connect()
         async with raw.cursor() as cursor:
             for statement in opening(options):
                 await cursor.execute(statement)

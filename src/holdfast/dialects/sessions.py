@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from holdfast.dialects.base import Compiled, Dialect, Style, rows_of
@@ -15,6 +16,10 @@ from holdfast.flow import Row, Rows, Session, Statement
 
 Clock = Callable[[], Any]
 Args = Any
+Level = tuple[int, Any, str, Any]
+
+# Below every urgency that a job can have.
+LOWEST = -32_768
 
 
 @contextmanager
@@ -57,23 +62,40 @@ class Calls:
         return [self._dialect.bind(Statement(statement.name, statement.params | row), now) for row in rows]
 
     def __iter__(self) -> Iterator[Call]:
-        for part in self._parts:
-            if part.each is None:
-                yield self._call(part)
+        parts = iter(self._parts)
+        for part in parts:
+            if part.hops:
+                yield from self._taken(part, next(parts))
             else:
-                yield from self._each(part, *part.each)
-            if not part.returns:
-                continue
+                yield self._call(part)
+                if not part.returns:
+                    continue
             if not self.rows:
                 return
             self._params["found"] = self._dialect.found(self.rows)
 
-    def _each(self, part: Compiled, item: str, items: str) -> Iterator[Call]:
-        gathered: list[Row] = []
-        for self._params[item] in self._params[items]:
-            yield self._call(part)
-            gathered += self.rows
-        self.rows = gathered
+    def _taken(self, hop: Compiled, take: Compiled) -> Iterator[Call]:
+        """Take rows of the most urgent level that is due, whichever queue has it, then of the next, until there are enough."""
+        taken: list[Row] = []
+        levels: list[Level] = []
+        for queue in self._params["queues"]:
+            yield from self._hopped(hop, levels, queue, LOWEST)
+        while levels and self._params["limit"] > 0:
+            urgency, _, queue, due = heappop(levels)
+            if due:
+                self._params |= {"queue": queue, "urgency": urgency}
+                yield self._call(take)
+                taken += self.rows
+                self._params["limit"] -= len(self.rows)
+            if self._params["limit"] > 0:
+                yield from self._hopped(hop, levels, queue, urgency)
+        self.rows = taken
+
+    def _hopped(self, hop: Compiled, levels: list[Level], queue: str, after: int) -> Iterator[Call]:
+        self._params |= {"queue": queue, "urgency": after}
+        yield self._call(hop)
+        for urgency, first, due in self.rows:
+            heappush(levels, (urgency, first, queue, due))
 
     def _call(self, part: Compiled) -> Call:
         if self._many is not None:
