@@ -606,7 +606,7 @@ def _uv() -> str:
 
 
 def _unpack_from_sid(folder: Path, *packages: str) -> None:
-    """Unpack packages of Debian sid with all they need, signatures checked, into `folder`/root; nothing is installed."""
+    """Unpack packages of Debian sid with all they need, signatures checked, into `folder`/root."""
     for name in ("root", "lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from holdfast import errors
@@ -240,23 +241,16 @@ def _in_mysql_transaction(tx: Any) -> bool:
 
 def _mysql_cursor(tx: Any) -> Callable[[], Any]:
     """Make plain cursors that give tuples, whatever cursor class the caller has set."""
-    if _is(tx, "pymysql.connections", "Connection"):
-        from pymysql.cursors import Cursor
-    else:
-        from MySQLdb.cursors import Cursor
-
-    return lambda: tx.cursor(Cursor)
+    package = "pymysql" if _is(tx, "pymysql.connections", "Connection") else "MySQLdb"
+    plain = import_module(f"{package}.cursors").Cursor
+    return lambda: tx.cursor(plain)
 
 
 def _mysql_async_cursor(tx: Any) -> Callable[[], Awaitable[Any]]:
     async def make() -> Any:
         if _is(tx, "asyncmy", "Connection"):
-            from asyncmy.cursors import Cursor
-
-            return tx.cursor(Cursor)
-        from aiomysql import Cursor as PlainCursor
-
-        return await tx.cursor(PlainCursor)
+            return tx.cursor(import_module("asyncmy.cursors").Cursor)
+        return await tx.cursor(import_module("aiomysql").Cursor)
 
     return make
 

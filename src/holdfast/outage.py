@@ -16,8 +16,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 # SQLSTATE classes that speak of the data: data exception, integrity, cardinality, limits, check option, raised by a
 # trigger. All others (disk full, read-only, cancelled, no rights) may pass, and the same write may succeed then.
 _DATA = ("21", "22", "23", "44", "54", "P0")
-# MySQL and MariaDB: too long, out of range, not null, wrong value, check constraints, no JSON, SIGNAL by a trigger.
-_MYSQL_DATA = frozenset({1048, 1136, 1264, 1265, 1292, 1366, 1406, 1452, 1644, 3140, 3141, 3819, 4025, 4038})
+# MySQL and MariaDB: larger than a packet, too long, out of range, not null, wrong value, a check, no JSON, a SIGNAL.
+_MYSQL_DATA = frozenset({1048, 1136, 1153, 1264, 1265, 1292, 1366, 1406, 1452, 1644, 3140, 3141, 3819, 4025, 4038})
 _SQLITE_PASSES = ("full", "readonly", "read-only", "out of memory", "interrupted", "disk")
 
 
@@ -27,14 +27,15 @@ def refused(error: Exception) -> bool:
         return True
     if not isinstance(error, QueryFailed):
         return False
+    cause = error.__cause__
+    code = cause.args[0] if cause is not None and cause.args else None
+    if isinstance(code, int):
+        # Before the SQLSTATE, which MySQL's drivers give too: there it is HY000 for nearly everything.
+        return code in _MYSQL_DATA
     state = sqlstate(error)
     if state is not None:
         return state.startswith(_DATA)
-    cause = error.__cause__
-    if type(cause).__module__ == "sqlite3":
-        return not any(word in str(cause) for word in _SQLITE_PASSES)
-    code = cause.args[0] if cause is not None and cause.args else None
-    return isinstance(code, int) and code in _MYSQL_DATA
+    return type(cause).__module__ == "sqlite3" and not any(word in str(cause) for word in _SQLITE_PASSES)
 
 
 class Outage:

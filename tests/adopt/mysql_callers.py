@@ -1,4 +1,4 @@
-"""Applications on MySQL or MariaDB with a connection of each kind that `tx=` takes; the faces are those of `callers`."""
+"""Applications on MySQL or MariaDB with a connection of each kind that `tx=` takes; faces as in `callers`."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

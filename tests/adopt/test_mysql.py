@@ -1,4 +1,4 @@
-"""What is special to MySQL's and MariaDB's drivers: autocommit, closed connections, REPEATABLE READ, MySQL's own server.
+"""What is special to MySQL's drivers: autocommit, closed connections, REPEATABLE READ, MySQL's own server.
 
 Commit, rollback, keys and completion on each kind of connection are in the tests that every kind of caller runs.
 """

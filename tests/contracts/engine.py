@@ -65,14 +65,14 @@ def _lock_digest() -> str:
 class Engine:
     """A running engine; every call is answered by the line with its number."""
 
-    def __init__(self, url: str, prefix: str = "durable", poll_ms: int = 20) -> None:
+    def __init__(self, url: str, prefix: str = "durable", poll_ms: int = 20, isolation: str = "") -> None:
         self._ids = itertools.count(1)
         self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
         self._said: queue.Queue[dict[str, Any]] = queue.Queue()
         # Node's drivers do not know every spelling of ours.
         url = url.replace("mariadb://", "mysql://")
         self._process = subprocess.Popen(
-            ["node", "engine.mjs", url, prefix, str(poll_ms)],
+            ["node", "engine.mjs", url, prefix, str(poll_ms), isolation],
             cwd=installed(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

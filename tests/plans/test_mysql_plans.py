@@ -1,4 +1,4 @@
-"""How MariaDB and MySQL run the hot statements: by which index, without a sort, and locking no row that is not taken."""
+"""How MariaDB and MySQL run the hot statements: by which index, without a sort, locking no row that is not taken."""
 
 import json
 from collections.abc import Iterator

@@ -152,8 +152,9 @@ def refuse(stage: Stage, column: str, text: str, outcome: str = "") -> None:
         return
     if stage.url.startswith("mysql"):
         stage.sql(
-            f"create trigger refuse before insert on holdfast_finished for each row begin if new.{column} like '%{text}%' {also}"
-            " then signal sqlstate '45000' set message_text = 'refused by a trigger'; end if; end"
+            "create trigger refuse before insert on holdfast_finished for each row"
+            f" begin if new.{column} like '%{text}%' {also} then"
+            " signal sqlstate '45000' set message_text = 'refused by a trigger'; end if; end"
         )
         return
     stage.sql(

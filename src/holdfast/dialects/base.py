@@ -2,12 +2,12 @@
 
 A SQL file holds the same query names in the same order for every database, so that `diff` is the review tool.
 A query starts at a comment `-- name: what it does` and may be several statements, run in order in one transaction;
-its rows are those of the last one that gives any, and the first that finds none ends it. Parameters are written `:name`;
-`:found` is the first column of the statement before. A line that ends in `-- when name` belongs to the query only if the
-caller gives that parameter, so that a filter costs nothing where it is not used and no SQL is put together from text.
-A statement with a line that ends in `-- hop` finds the next level of one `:queue` above the last `:urgency` (its urgency,
-its first row's time, and whether that is due), and the statement after it takes up to `:limit` rows of one level: the
-levels of all `:queues` are taken from in their order, until there is enough.
+its rows are those of the last one that gives any, and the first that finds none ends it. Parameters are written
+`:name`; `:found` is the first column of the statement before. A line that ends in `-- when name` belongs to the query
+only if the caller gives that parameter, so that a filter costs nothing where it is not used and no SQL is put together
+from text. A statement with a line that ends in `-- hop` finds the next level of one `:queue` above the last `:urgency`
+(its urgency, its first row's time, and whether that is due), and the statement after it takes up to `:limit` rows of
+one level: the levels of all `:queues` are taken from in their order, until there is enough.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Compiled:
         return [params[name] for name in self.names]
 
     def spread(self, params: dict[str, Any]) -> tuple[str, list[Any]]:
-        """Write a list as so many `%s` and give its items one by one; a list of nothing is a NULL, which equals nothing."""
+        """Write a list as so many `%s`, its items one by one; a list of nothing is a NULL, which equals nothing."""
         values = [params[name] for name in self.names]
         if not any(isinstance(value, list) for value in values):
             return self.sql, values

@@ -34,7 +34,7 @@ _BUSY: dict[int, errors.BusyReason] = {
     3572: "lock_timeout",
     1020: "serialisation",  # MariaDB: the row has changed since the transaction's snapshot
 }
-# Connections refused, closed, killed or timed out; a server that shuts down, is read-only after a failover, is not (yet)
+# Connections refused, closed, killed or timed out; a server that shuts down, is read-only after a failover, is not yet
 # part of its Galera cluster, or does not know our user or database.
 _LOST = frozenset(
     {
@@ -198,7 +198,7 @@ class Address:
 
 
 def split_url(url: str) -> Address:
-    """Read mysql://user:password@host:3306/database?unix_socket=…&ssl_ca=…; a driver suffix (mysql+pymysql) is ignored."""
+    """Read mysql://user:password@host:3306/database?ssl_ca=…; a driver suffix (mysql+pymysql) is ignored."""
     scheme, _, rest = url.partition("://")
     if scheme.partition("+")[0] not in SCHEMES:
         raise ConfigError("url", "must start with mysql:// or mariadb://", url)

@@ -75,7 +75,7 @@ class Calls:
             self._params["found"] = self._dialect.found(self.rows)
 
     def _taken(self, hop: Compiled, take: Compiled) -> Iterator[Call]:
-        """Take rows of the most urgent level that is due, whichever queue has it, then of the next, until there are enough."""
+        """Take from the most urgent level that is due, whatever queue has it, then from the next, until enough."""
         taken: list[Row] = []
         levels: list[Level] = []
         for queue in self._params["queues"]:

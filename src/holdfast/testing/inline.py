@@ -90,9 +90,7 @@ class _Inline:
         self._left -= 1
         queues = {handler.options.queue for handler in self._app.handlers.values()}
         queues |= {lag.queue for lag in await self._app.store.arun(admin.oldest_pending())}
-        claimed = await self._app.store.arun(
-            jobs.claim(sorted(queues), limit=1, worker="inline", leases=self._leases)
-        )
+        claimed = await self._app.store.arun(jobs.claim(sorted(queues), limit=1, worker="inline", leases=self._leases))
         return claimed[0] if claimed else None
 
     async def _attempt(self, work: Work) -> Ended:

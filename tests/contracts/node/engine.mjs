@@ -1,5 +1,5 @@
 // A durable engine under remote control: one JSON object per line on stdin, one per line on stdout.
-//   node engine.mjs <url> <prefix> [pollMs]
+//   node engine.mjs <url> <prefix> [pollMs] [isolation level, on MySQL]
 //   {"cmd":"start","run":"r1","step":"pipeline.extract","input":…,"options":{"retries":3}}   → {"run":"r1","started":true}
 //   {"cmd":"wait","run":"r1","ms":5000}   → {"run":"r1","status":"completed","output":…,"error":…}
 //   {"cmd":"close"}
@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline';
 import { InMemoryStateStore, WorkflowEngine } from '@dudousxd/nestjs-durable-core';
 import { DbTransport } from '@dudousxd/nestjs-durable-transport-db';
 
-const [url, prefix, pollMs = '20'] = process.argv.slice(2);
+const [url, prefix, pollMs = '20', isolation = ''] = process.argv.slice(2);
 const say = (line) => process.stdout.write(JSON.stringify(line) + '\n');
 
 process.on('unhandledRejection', (error) => {
@@ -46,6 +46,7 @@ async function postgres() {
 async function mysql() {
   const { default: driver } = await import('mysql2/promise');
   const pool = driver.createPool({ uri: url, connectionLimit: 8, supportBigNumbers: true });
+  if (isolation) pool.pool.on('connection', (c) => c.query(`set session transaction isolation level ${isolation}`));
   const rows = (on) => async (sql, params) => (await on.query(sql, params))[0];
   return {
     dialect: 'mysql',
