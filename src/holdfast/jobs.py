@@ -6,7 +6,7 @@ the fence, so a holder that lost its lease changes nothing, whatever it still be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +18,8 @@ from holdfast.retry import Retry
 
 # Rows a single statement carries: 10,000 jobs of 200 bytes are 2 MB on the wire.
 CHUNK = 10_000
+# And their text: a packet of MySQL's has 16 MB unless told, and quotes within quotes make four characters of one.
+CHUNK_TEXT = 2_000_000
 # A key or a unique job may vanish between two statements; each round that finds it gone tries again.
 ROUNDS = 10
 
@@ -48,13 +50,27 @@ def enqueue_many(jobs: Sequence[NewJob]) -> Steps[list[Enqueued]]:
     found = yield from _take_keys([job for job in jobs if job.idempotency_key is not None])
     fresh = [job for job in jobs if job.id not in found]
     plain = [job for job in fresh if job.unique is None]
-    for start in range(0, len(plain), CHUNK):
-        chunk = plain[start : start + CHUNK]
-        yield from ask("enqueue_many", batch=_columns(chunk), alone=len(plain) <= CHUNK and len(plain) == len(jobs))
+    for chunk in _chunks(plain):
+        yield from ask("enqueue_many", batch=_columns(chunk), alone=len(chunk) == len(jobs))
     live = yield from _add_unique([job for job in fresh if job.unique is not None])
     yield from _point_keys([job for job in fresh if job.id in live and job.idempotency_key is not None], live)
     found |= live
     return [Enqueued(found.get(job.id, job.id), created=job.id not in found) for job in jobs]
+
+
+def _chunks(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
+    """Split jobs into what one statement carries."""
+    chunk: list[NewJob] = []
+    size = 0
+    for job in jobs:
+        length = len(job.payload or "") + len(job.headers or "")
+        if chunk and (len(chunk) == CHUNK or size + length > CHUNK_TEXT):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(job)
+        size += length
+    if chunk:
+        yield chunk
 
 
 def _params(job: NewJob) -> dict[str, Any]:
@@ -115,7 +131,8 @@ def _add_unique(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
         missing = sorted(wanted.keys() - holders.keys())
         if not missing:
             break
-        yield from ask("enqueue_many", batch=_columns([wanted[pair] for pair in missing]))
+        for chunk in _chunks([wanted[pair] for pair in missing]):
+            yield from ask("enqueue_many", batch=_columns(chunk))
         names: Columns = {"kind": [kind for kind, _ in missing], "unique_key": [key for _, key in missing]}
         rows = yield from ask("unique_find", batch=names)
         holders |= {(kind, key): str(job_id) for kind, key, job_id in rows}

@@ -79,7 +79,8 @@ class Upkeep:
         while True:
             self._shorter.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._shorter.wait(), random.uniform(0.8, 1.0) * self._shortest / ROUNDS)
+                async with asyncio.timeout(random.uniform(0.8, 1.0) * self._shortest / ROUNDS):
+                    await self._shorter.wait()
             await self._renew()
 
     async def _feeling_the_pulse(self) -> None:

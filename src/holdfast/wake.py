@@ -95,13 +95,15 @@ class PostgresListener:
         self._echo.clear()
         await raw.execute("select pg_notify($1, $2)", self._channel, f"\x1f{self._worker}", timeout=ECHO)
         try:
-            await asyncio.wait_for(self._echo.wait(), ECHO)
+            async with asyncio.timeout(ECHO):
+                await self._echo.wait()
         except TimeoutError as error:
             raise NoEcho from error
 
     async def _lost_within(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._lost.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._lost.wait()
         except TimeoutError:
             return
         raise ConnectionError("the connection was closed")

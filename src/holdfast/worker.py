@@ -23,7 +23,7 @@ from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, Stor
 from holdfast.executor import Ended, Executor, Work
 from holdfast.flow import Flow
 from holdfast.ids import new_id
-from holdfast.model import Lease
+from holdfast.model import Lease, PutBack
 from holdfast.options import text
 from holdfast.outage import LONGEST_PAUSE, Outage, refused
 from holdfast.payload import encode_value
@@ -261,7 +261,8 @@ class Worker:
         if not self._at_once.is_set():
             await self._unless(self._at_once, self._all_written(), max(3.0, deadline - time.monotonic()))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._all_written(), 1.0)
+            async with asyncio.timeout(1.0):
+                await self._all_written()
 
     async def _all_written(self) -> None:
         await self.slots.quiet()
@@ -309,7 +310,8 @@ class Worker:
             if self._more and any(limit > 0 for _, _, limit in self.appetite.plan()):
                 continue
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), random.uniform(0.8, 1.2) * pause)
+                async with asyncio.timeout(random.uniform(0.8, 1.2) * pause):
+                    await self._wake.wait()
 
     async def _fill(self) -> int:
         """Claim as much as there is room for; several claims when some kinds have limits of their own."""
@@ -464,6 +466,9 @@ class Worker:
 
     def _forget(self, ended: Ended) -> None:
         self._let_go(ended.work)
+        if isinstance(ended.write, PutBack) and ended.write.delay_ms == 0:
+            # To be tried again at once: not every database tells its workers so.
+            self._wake.set()
 
     def _let_go(self, work: Work) -> None:
         # Only if it is this lease's entry: the same job may have been claimed again meanwhile.

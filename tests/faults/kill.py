@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,8 +110,8 @@ class Works:
         return text if self.holdfast.store.embedded else text.replace("?", "%s")
 
     def native(self, text: str) -> str:
-        if self.holdfast.store.embedded:
-            return text
+        if self.holdfast.store.dialect.name != "postgres":
+            return self.sql(text)
         for number in range(1, text.count("?") + 1):
             text = text.replace("?", f"${number}", 1)
         return text
@@ -432,12 +432,18 @@ def table(ledger: Ledger) -> Table:
 
 @contextmanager
 def databases(urls: list[str]) -> Iterator[list[str]]:
-    """Give the databases to use: those asked for, or a file and a PostgreSQL server of our own."""
+    """Give the databases to use: those asked for, or a file, a PostgreSQL server and a MariaDB server of our own."""
     if urls:
         yield urls
         return
-    with tempfile.TemporaryDirectory(prefix="holdfast-kill-") as folder, servers.Postgres() as postgres:
-        yield [f"sqlite:///{folder}/kill.db", postgres.fresh_database()]
+    with tempfile.TemporaryDirectory(prefix="holdfast-kill-") as folder, ExitStack() as stack:
+        found = [f"sqlite:///{folder}/kill.db"]
+        for server in (servers.Postgres, servers.MariaDB):
+            try:
+                found.append(stack.enter_context(server()).fresh_database())
+            except servers.Unavailable as absent:
+                print(absent)
+        yield found
 
 
 def main(arguments: list[str] | None = None) -> int:

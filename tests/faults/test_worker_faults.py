@@ -16,6 +16,7 @@ from tests.proxy import Proxy
 from tests.servers import Postgres, faketime_env
 from tests.worker.conftest import (
     crew,
+    mariadb_stage,
     migrated_file,
     migrated_template,
     pg_stage,
@@ -25,7 +26,7 @@ from tests.worker.conftest import (
 from tests.worker.processes import Crew, Process, crew_on, until
 from tests.worker.stage import Stage
 
-__all__ = ["crew", "migrated_file", "migrated_template", "pg_stage", "sqlite_stage", "stage"]
+__all__ = ["crew", "mariadb_stage", "migrated_file", "migrated_template", "pg_stage", "sqlite_stage", "stage"]
 
 
 @pytest.fixture
@@ -142,8 +143,9 @@ def test_a_restarted_database_costs_time_and_nothing_else(pg_crew: Crew, postgre
     stage = pg_crew.stage
     count = 1_500
     stage.sql("create table effects (n integer)")
-    stage.hf.enqueue_many([stage.hf.bind("effect", {"n": n}, check=False, queue="ledger") for n in range(count)])
-    workers = [pg_crew.start() for _ in range(2)]
+    workers = [worker.started() for worker in [pg_crew.start() for _ in range(2)]]
+    ledger = {"queue": "ledger", "max_attempts": 50}
+    stage.hf.enqueue_many([stage.hf.bind("effect", {"n": n}, check=False, **ledger) for n in range(count)])
     until(lambda: stage.sql("select count(*) > 200 from effects") == [(True,)])
     postgres.stop("immediate")
     for worker in workers:

@@ -1,5 +1,6 @@
 """MySQL's and MariaDB's SQL file and migrations: the same queries, each valid, and DDL that can be run again."""
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,9 +10,10 @@ import pytest
 from holdfast import jobs, migrate
 from holdfast.dialects import SCHEMA_VERSION
 from holdfast.dialects.base import TABLES, chosen, compile_statement
-from holdfast.errors import ConfigError, DatabaseBusy
+from holdfast.errors import ConfigError, DatabaseBusy, QueryFailed
 from holdfast.model import Enqueued
 from holdfast.options import StoreOptions
+from holdfast.outage import refused
 from holdfast.store import Store
 from holdfast.testing import new_job
 from tests.migrations.sqldiff import queries
@@ -145,6 +147,33 @@ def test_a_value_that_does_not_fit_is_refused_and_not_cut(store: Store) -> None:
             store.run(jobs.enqueue_many([job]))
         with pytest.raises(Exception, match="refused"):
             store.run(jobs.enqueue(job))
+
+
+def test_a_batch_larger_than_a_packet_goes_in_as_several_statements(store: Store) -> None:
+    apply(store)
+    quotes = '"' + '\\"' * 400_000 + '"'
+    new = [new_job(payload=quotes, unique=f"u{n}" if n % 2 else None) for n in range(12)]
+    assert all(answer.created for answer in store.run(jobs.enqueue_many(new)))
+    leases = store.run(jobs.claim("mail", limit=99))
+    assert {lease.payload for lease in leases} == {quotes}
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_statement_larger_than_a_packet_is_a_refusal_and_no_outage(store: Store, colour: str) -> None:
+    apply(store)
+    [[packet]] = ask(store, "select @@max_allowed_packet")
+    huge = jobs.enqueue(new_job(payload="x" * packet))
+    with pytest.raises(QueryFailed, match="max_allowed_packet") as error:
+        store.run_once(huge) if colour == "sync" else asyncio.run(alone(store, huge))
+    assert refused(error.value)
+    store.run_once(jobs.enqueue(new_job()))
+
+
+async def alone(store: Store, work: Any) -> Any:
+    try:
+        return await store.arun_once(work)
+    finally:
+        await store.aclose()
 
 
 def test_a_schema_is_a_database_here(url: str) -> None:

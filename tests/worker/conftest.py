@@ -28,8 +28,7 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def migrated_template(postgres: Postgres) -> str:
     """The name of a database with our tables, to make others from."""
-    migrated(postgres.start().create_database("worker_template"))
-    return "worker_template"
+    return migrated(postgres.start().fresh_database()).rpartition("/")[2]
 
 
 @pytest.fixture

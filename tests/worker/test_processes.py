@@ -13,6 +13,13 @@ from tests.worker.processes import Crew, Process, alive, until
 from tests.worker.stage import Stage
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """Two of the databases: signals and processes care little about which."""
+    found: Stage = request.getfixturevalue("sqlite_stage" if request.param == "sqlite" else "pg_stage")
+    return found
+
+
 def enqueue(stage: Stage, kind: str, **payload: Any) -> Any:
     return stage.hf.enqueue(kind, payload, check=False)
 

@@ -27,7 +27,7 @@ _TABLES = (
     "create table shop_orders (id integer primary key, country text not null, total integer not null)",
     # No unique constraint: a receipt that was written twice shall be seen, not refused.
     "create table shop_receipts (order_id integer not null, job_id text not null, attempt integer not null)",
-    "create table shop_vat (country text primary key, rate integer not null)",
+    "create table shop_vat (country varchar(40) primary key, rate integer not null)",
 )
 
 
@@ -134,7 +134,9 @@ class Shop:
         return named if self.holdfast.store.embedded else named.replace("?", "%s")
 
     def native(self, text: str) -> str:
-        """Write a statement for `job.transaction()`, which gives the worker's own driver: sqlite3 or asyncpg."""
+        """Write a statement for `job.transaction()`, which gives the worker's own driver: asyncpg has its own way."""
+        if self.holdfast.store.dialect.name != "postgres":
+            return self.sql(text)
         named = text.replace("shop_", f"{self.prefix}_shop_")
         numbers = itertools.count(1)
-        return named if self.holdfast.store.embedded else re.sub(r"\?", lambda _: f"${next(numbers)}", named)
+        return re.sub(r"\?", lambda _: f"${next(numbers)}", named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
 from collections.abc import Sequence
@@ -61,6 +62,8 @@ _LOST = frozenset(
     }
     | {1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055, 3159, 3169, 4031}
 )
+# The protocol's own limit; each connection asks its server for its own.
+LARGEST_PACKET = 1 << 30
 _SETTINGS = ("unix_socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify", "charset")
 _STRICT = "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 
@@ -249,12 +252,12 @@ def opening(options: StoreOptions) -> tuple[str, ...]:
         "set session transaction isolation level read committed",
         f"set session time_zone = '+00:00', sql_mode = '{_STRICT}', innodb_lock_wait_timeout = {wait}, "
         "group_concat_max_len = 1000000",
-        "select version(), @@sql_mode",
+        "select version(), @@sql_mode, @@max_allowed_packet",
     )
 
 
-def check(version: str, sql_mode: str) -> None:
-    """Refuse a server that lacks what the claim needs, or that did not take our settings."""
+def check(version: str, sql_mode: str, packet: int = LARGEST_PACKET) -> int:
+    """Refuse a server that lacks what the claim needs, or that did not take our settings; return its largest packet."""
     brand = "MariaDB" if "mariadb" in version.lower() else "MySQL"
     # Old MariaDB servers put 5.5.5- in front, for replicas that knew nothing else.
     numbers = re.findall(r"\d+", version.removeprefix("5.5.5-"))[:3]
@@ -266,17 +269,40 @@ def check(version: str, sql_mode: str) -> None:
         raise ConfigError(
             "sql_mode", "must hold STRICT_TRANS_TABLES, else the server changes values in silence", sql_mode
         )
+    return packet
+
+
+def check_size(sql: Any, largest: int, error: type[Exception]) -> None:
+    """Refuse what the server would answer by closing the connection: that looks like an outage and is tried again."""
+    if len(sql) * 4 > largest and len(sql.encode() if isinstance(sql, str) else sql) >= largest:
+        raise error(
+            1153, f"a statement of {len(sql):,} characters is larger than max_allowed_packet ({largest:,} bytes)"
+        )
+
+
+def given_args(args: tuple[Any, ...]) -> Any:
+    """Take arguments one by one, as asyncpg does, or as one sequence or mapping, as DB-API cursors do."""
+    if len(args) == 1 and isinstance(args[0], tuple | list | dict):
+        return args[0]
+    return args or None
 
 
 @cache
 def sync_class() -> Any:
     """Make PyMySQL's connection one that a handler may `execute` on, as on those of the other databases."""
     from pymysql.connections import Connection
+    from pymysql.err import OperationalError
 
     class SyncConnection(Connection):  # type: ignore[misc, unused-ignore]
-        def execute(self, sql: str, args: Any = None) -> Any:
+        packet = LARGEST_PACKET
+
+        def query(self, sql: Any, unbuffered: bool = False) -> Any:
+            check_size(sql, self.packet, OperationalError)
+            return super().query(sql, unbuffered)
+
+        def execute(self, sql: str, *args: Any) -> Any:
             cursor = self.cursor()
-            cursor.execute(sql, args)
+            cursor.execute(sql, given_args(args))
             return cursor
 
     return SyncConnection
@@ -286,12 +312,22 @@ def sync_class() -> Any:
 def async_class() -> Any:
     """As `sync_class`, for asyncmy."""
     from asyncmy.connection import Connection
+    from asyncmy.errors import OperationalError
 
     class AsyncConnection(Connection):  # type: ignore[misc, unused-ignore]
-        async def execute(self, sql: str, args: Any = None) -> Any:
+        packet = LARGEST_PACKET
+
+        async def query(self, sql: Any, unbuffered: bool = False) -> Any:
+            check_size(sql, self.packet, OperationalError)
+            return await super().query(sql, unbuffered)  # type: ignore[no-untyped-call, unused-ignore]
+
+        async def execute(self, sql: str, *args: Any) -> Any:
             cursor = self.cursor()
-            await cursor.execute(sql, args)
+            await cursor.execute(sql, given_args(args))
             return cursor
+
+        async def fetch(self, sql: str, *args: Any) -> Any:
+            return await (await self.execute(sql, *args)).fetchall()
 
     return AsyncConnection
 
@@ -304,7 +340,7 @@ def connect(url: str, options: StoreOptions) -> Any:
         with raw.cursor() as cursor:
             for statement in opening(options):
                 cursor.execute(statement)
-            check(*cursor.fetchone())
+            raw.packet = check(*cursor.fetchone())
     except BaseException:
         raw.close()
         raise
@@ -315,12 +351,17 @@ async def aconnect(url: str, options: StoreOptions, name: str) -> Any:
     """Open an asyncmy connection."""
     timeout = max(1, int(options.connect_timeout))
     raw = async_class()(**split_url(url).arguments(), connect_timeout=timeout, program_name=name)
+    task = asyncio.current_task()
+    cancelled = task.cancelling() if task else 0
     try:
         await raw.connect()
+        if task is not None and task.cancelling() > cancelled:
+            # Python 3.11's wait_for, which asyncmy uses here, forgets a cancel that comes with the answer.
+            raise asyncio.CancelledError
         async with raw.cursor() as cursor:
             for statement in opening(options):
                 await cursor.execute(statement)
-            check(*await cursor.fetchone())
+            raw.packet = check(*await cursor.fetchone())
     except BaseException:
         raw.close()
         raise
