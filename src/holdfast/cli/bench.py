@@ -17,9 +17,9 @@ from holdfast.cli.shared import current
 @click.option("--rounds", type=click.IntRange(1, 100), help="Interleaved rounds; the median counts.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
 def bench(urls: tuple[str, ...], quick: bool, rounds: int | None, json_file: Path | None) -> None:
-    """Measure enqueue, drain and idle latency, each beside a raw-SQL loop with the same driver in the same run.
+    """Measure how fast it is, beside a raw-SQL loop.
 
-    Without --url it takes an SQLite file in a temporary folder. Its tables have a prefix of their own and are dropped
+    Enqueue, drain and idle latency, each beside the same work in plain SQL with the same driver in the same run. Without --url it takes an SQLite file in a temporary folder. Its tables have a prefix of their own and are dropped
     at the end. docs/performance.md says what each row means.
 
     \b
