@@ -19,7 +19,8 @@ from holdfast.cli.shared import current
 def bench(urls: tuple[str, ...], quick: bool, rounds: int | None, json_file: Path | None) -> None:
     """Measure how fast it is, beside a raw-SQL loop.
 
-    Enqueue, drain and idle latency, each beside the same work in plain SQL with the same driver in the same run. Without --url it takes an SQLite file in a temporary folder. Its tables have a prefix of their own and are dropped
+    Enqueue, drain and idle latency, each beside the same work in plain SQL with the same driver in the same run.
+    Without --url it takes an SQLite file in a temporary folder. Its tables have a prefix of their own and are dropped
     at the end. docs/performance.md says what each row means.
 
     \b
