@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Holdfast
 from tests import servers
-from tests.worker.processes import Crew, Process, alive, until
+from tests.worker.processes import Crew, Process, alive, crew_on, until
 from tests.worker.stage import Stage
 
 
@@ -90,12 +90,13 @@ def test_a_second_signal_ends_it_at_once(crew: Crew) -> None:
     assert (crew.stage.state(job), crew.stage.show(job).attempts) == ("pending", 0)
 
 
-def test_a_handler_that_ignores_its_cancellation_cannot_keep_the_process(crew: Crew) -> None:
-    job = enqueue(crew.stage, "deaf")
-    worker = crew.start("--drain", "0").started()
-    until(lambda: crew.stage.show(job).progress)
-    assert worker.end() == 1
-    assert crew.stage.state(job) == "leased"
+def test_a_handler_that_ignores_its_cancellation_cannot_keep_the_process(sqlite_stage: Stage, tmp_path: Path) -> None:
+    job = enqueue(sqlite_stage, "deaf")
+    with crew_on(sqlite_stage, tmp_path) as crew:
+        worker = crew.start("--drain", "0").started()
+        until(lambda: sqlite_stage.show(job).progress)
+        assert worker.end() == 1
+    assert sqlite_stage.state(job) == "leased"
 
 
 def test_it_runs_without_uvloop_too(crew: Crew, tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ def test_a_handler_that_turns_its_cancellation_into_an_error_is_still_released(s
     assert (shown.state, shown.attempts, shown.errors) == ("pending", 0, [])
 
 
-def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_worker(stage: Stage) -> None:
-    gone = asyncio.Event()
+def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_worker(sqlite_stage: Stage) -> None:
+    stage, gone = sqlite_stage, asyncio.Event()
 
     @stage.hf.job
     async def deaf() -> None:
