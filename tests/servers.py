@@ -358,6 +358,7 @@ class MySQL(MariaDB):
         super().__init__(settings={"mysqlx": "OFF", "secure-file-priv": "NULL", **(settings or {})})
         # The server's world is the unpacked folder: this run's files get a folder in it.
         self.root = self.program.parents[2]
+        _delete_leftovers(self.root / "run" / "holdfast")
         self.inside = make_owned(self.root / "run" / "holdfast" / self.folder.name)
 
     def discard(self) -> None:
