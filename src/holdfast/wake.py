@@ -19,7 +19,7 @@ from holdfast.store import Store
 # How often the listening session proves itself alive, and how long its own echo may take.
 PROBE, ECHO = 10.0, 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
-# SQLite: how often the file's change counter is read. 40 reads a second cost about a thousandth of a core.
+# SQLite: how often the file's change counter is read. The loop of 40 reads a second took 1 % of a core.
 WATCH = 0.025
 # MySQL: how often the newest job is looked for; docs/decisions/0010-mysql-drivers.md has what it costs.
 LOOK = 0.03
