@@ -178,14 +178,21 @@ class Death(threading.Thread):
         try:
             while not self.stopped.wait(random.uniform(0.7, 1.3)):
                 self._thaw(time.monotonic())
-                victim = random.choice([member for member in self.crew.alive if member not in self.asleep])
-                if not self.frozen or random.random() < 0.12:
-                    self._freeze(victim)
+                awake = self._awake()
+                # The last one awake is killed, never frozen: somebody must be left to work, and to be hurt.
+                if len(awake) > 1 and (not self.frozen or random.random() < 0.12):
+                    self._freeze(random.choice(awake))
                 else:
-                    self._kill(victim)
+                    self._kill(random.choice(awake))
             self._thaw(float("inf"))
         except BaseException as error:
             self.failure = error
+
+    def _awake(self) -> list[Member]:
+        ended = [member.name for member in self.crew.members if not member.alive and member not in self.killed]
+        if ended:
+            raise AssertionError(f"ended although nobody killed them: {', '.join(ended)}")
+        return [member for member in self.crew.alive if member not in self.asleep]
 
     def _kill(self, victim: Member) -> None:
         victim.kill()
