@@ -18,6 +18,7 @@ HoldfastError
 │   ├── DatabaseBusy
 │   ├── UniqueViolation
 │   ├── SchemaMissing
+│   │   └── ForeignTablesMissing
 │   ├── SchemaMismatch
 │   └── QueryFailed
 ├── LeaseLost
@@ -242,6 +243,19 @@ class SchemaMissing(StoreError):
 
     exit_code: ClassVar[int] = 3
     summary = "The database has no Holdfast tables under this prefix. Run `holdfast migrate apply`."
+
+
+class ForeignTablesMissing(SchemaMissing):
+    """Tables that programs in other languages share are not there."""
+
+    def __init__(self, store: str, tables: Iterable[str]) -> None:
+        self.store = store
+        self.tables = tuple(tables)
+        self.detail = (
+            f"There is no table {' and no '.join(self.tables)}, which {store} needs. Call create_schema() on it, run "
+            f"`holdfast migrate apply --store {store}`, or start the program that shares them and makes them."
+        )
+        HoldfastError.__init__(self, self.detail)
 
 
 class SchemaMismatch(StoreError):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast import jobs
-from holdfast.flow import Flow
+from holdfast.flow import Flow, Steps, flow
 from holdfast.jobs import Backoff, Renewed, Settled
 from holdfast.model import Finish, Lease, PutBack, Reaped
 
@@ -19,6 +19,9 @@ class Source(Protocol):
 
     name: str
     handlers: Mapping[str, Any]
+
+    def check(self) -> Flow[None] | None:
+        """Raise unless the tables are there; None where the schema's version says so."""
 
     def claim(self, leases: Mapping[str, int], limit: int, worker: str) -> Flow[list[Lease]]:
         """Claim up to `limit` jobs of these kinds (kind → lease in milliseconds)."""
@@ -48,6 +51,9 @@ class JobsSource:
         self.queues = queues
         self.handlers = handlers
 
+    def check(self) -> None:
+        """Nothing: whoever uses these tables has compared their version."""
+
     def claim(self, leases: Mapping[str, int], limit: int, worker: str) -> Flow[list[Lease]]:
         return jobs.claim(self.queues, limit=limit, worker=worker, leases=leases)
 
@@ -71,3 +77,15 @@ class JobsSource:
 
 # For work that is made outside a worker: it belongs to our own tables, and nothing is claimed through it.
 OURS: Source = JobsSource((), {})
+
+
+@flow
+def check(sources: Sequence[Source]) -> Steps[None]:
+    """Make sure that the tables of all sources are there.
+
+    Raises: ForeignTablesMissing, which says how to make them.
+    """
+    for source in sources:
+        checking = source.check()
+        if checking is not None:
+            yield from checking

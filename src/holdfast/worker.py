@@ -30,7 +30,7 @@ from holdfast.payload import encode_value
 from holdfast.retry import Duration, seconds, whole
 from holdfast.settler import Settler
 from holdfast.slots import Slots
-from holdfast.sources import OURS, JobsSource, Source
+from holdfast.sources import OURS, JobsSource, Source, check
 from holdfast.threads import Threads
 from holdfast.upkeep import Upkeep
 from holdfast.wake import make_waker
@@ -135,6 +135,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         try:
             await self.store.arun(migrate.check(SCHEMA_VERSION))
+            await self.store.arun(check(self.sources))
             await self.store.arun(registry.beat(self.id, self.info()))
         except BaseException:
             self._state = "ended"

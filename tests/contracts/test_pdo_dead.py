@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job
+from holdfast.contracts.checkup import examine
 from holdfast.contracts.foreign import PdoQueue
-from holdfast.contracts.views import examine, list_failed, list_rows, overview
+from holdfast.contracts.views import list_failed, list_rows, overview
 from holdfast.errors import ConfigError, Conflict, JobNotFound
 from holdfast.testing.clock import Clock
 from tests.contracts.conftest import Do, Sql, ids

@@ -10,8 +10,10 @@ import pytest
 
 import holdfast
 from holdfast import errors, events, options
+from holdfast.contracts.foreign import DurableSteps, Foreign, PdoQueue
 from holdfast.dialects.base import TABLES
 from holdfast.events import Event
+from holdfast.sources import Source
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 API, CONFIGURATION, ERRORS, EVENTS, SCHEMA = (
@@ -92,15 +94,32 @@ def test_every_member_of_the_job_is_in_the_api(member):
     assert f"`{member}`" in API or f"`{member}(" in API
 
 
+@pytest.mark.parametrize("cls", [PdoQueue, DurableSteps])
+def test_every_member_of_the_foreign_tables_is_in_the_api(cls):
+    told = API.partition("## Foreign tables")[2].partition("\n## ")[0]
+    own = [name for name in members(cls) if name not in members(Source)]
+    assert own
+    assert [name for name in own if f"`{name}(" not in told] == []
+
+
+@pytest.mark.parametrize("cls, maker", [(PdoQueue, Foreign.pdo), (DurableSteps, Foreign.durable)])
+def test_every_setting_of_the_foreign_tables_is_told(cls, maker):
+    page = {PdoQueue: "pdo", DurableSteps: "durable-transport"}[cls]
+    contract = (REFERENCE.parent / "contracts" / f"{page}.md").read_text("utf-8")
+    for name, setting in list(inspect.signature(maker).parameters.items())[1:]:
+        assert f"{name}={setting.default!r}".replace("'", '"') in API.replace("\n", " ")
+        assert f"`{name}`" in contract
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_has_its_section(table):
     assert f"## holdfast_{table}\n" in SCHEMA
 
 
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@pytest.mark.parametrize("dialect", ["postgres", "mysql", "sqlite"])
 def test_every_column_is_in_the_schema(dialect):
     folder = Path(holdfast.__file__).parent / "dialects" / "migrations" / dialect
     ddl = "".join(file.read_text("utf-8") for file in folder.glob("*.sql"))
-    columns = set(re.findall(r"^    (\w+) \w+", ddl, re.MULTILINE)) - {"primary"}
+    columns = set(re.findall(r"^    `?(\w+)`? \w+", ddl, re.MULTILINE)) - {"primary", "index", "unique"}
     assert columns
     assert {name for name in columns if f"`{name}`" not in SCHEMA} == set()

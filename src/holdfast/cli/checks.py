@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import admin, health, migrate, registry
+from holdfast.cli.foreign import groups
 from holdfast.cli.render import age, one_line, plural
 from holdfast.cli.shared import missing_file
 from holdfast.cli.workers import status_of
+from holdfast.contracts import checkup, views
+from holdfast.contracts.views import Shown
 from holdfast.dialects import SCHEMA_VERSION
 from holdfast.errors import StoreError
 from holdfast.flow import Steps, ask, flow
@@ -46,8 +49,9 @@ class Finding:
 class Patient:
     """The database under examination; what several checks need is read once."""
 
-    def __init__(self, store: Store, lag: timedelta, long: timedelta) -> None:
+    def __init__(self, store: Store, lag: timedelta, long: timedelta, sources: Sequence[Shown] = ()) -> None:
         self.store = store
+        self.sources = sources
         self.lag = lag
         self.long = long
 
@@ -262,6 +266,35 @@ def clocks(patient: Patient) -> Iterator[Finding]:
         yield Finding("clocks", "ok", "host and database agree within a second")
 
 
+def foreign(patient: Patient) -> Iterator[Finding]:
+    """Look at the tables that other languages share, one after the other."""
+    for source in patient.sources:
+        dead = False
+        for found in patient.store.run(checkup.examine(source, patient.lag.total_seconds())):
+            if found.check == "dead":
+                dead = True
+            else:
+                yield Finding("foreign", found.severity, f"{source.name}: {found.seen}", found.do)
+        if dead:
+            yield from _foreign_letters(patient, source)
+
+
+def _foreign_letters(patient: Patient, source: Shown) -> Iterator[Finding]:
+    newest = patient.store.run(views.list_failed(source, limit=views.LONGEST_LIST, newest=True))
+    found = groups(newest, len(newest))
+    for group in found[:GROUPS_SHOWN]:
+        error = one_line(f"{group.error_type}: {group.error_message}", 100)
+        last = age(patient.now() - group.last_at)
+        replay = f"`holdfast dead replay --group {group.group} --store {source.name}` (or discard)"
+        do = f"`holdfast dead show {group.sample_id} --store {source.name}`; once mended, {replay}"
+        seen = f"{source.name}: {group.count:,} × {group.kind}, last {last} ago: {error}"
+        yield Finding("foreign", "warning", seen, do)
+    if rest := found[GROUPS_SHOWN:]:
+        seen = f"{plural(len(rest), 'more group')} with {plural(sum(g.count for g in rest), 'dead letter')}"
+        do = f"`holdfast dead groups --store {source.name}` lists them"
+        yield Finding("foreign", "warning", f"{source.name}: {seen}", do)
+
+
 Check = Callable[[Patient], Iterator[Finding]]
 
 # In the order of the runbook: what users feel first.
@@ -271,6 +304,7 @@ CHECKS: dict[str, Check] = {
     "leases": leases,
     "dead-letters": dead_letters,
     "workers": workers,
+    "foreign": foreign,
     "transactions": transactions,
     "tables": tables,
     "indexes": indexes,
@@ -278,7 +312,7 @@ CHECKS: dict[str, Check] = {
     "clocks": clocks,
 }
 # What can be looked at without tables.
-WITHOUT_TABLES = ("schema", "transactions", "listener", "clocks")
+WITHOUT_TABLES = ("schema", "foreign", "transactions", "listener", "clocks")
 
 
 def examine(patient: Patient, skip: tuple[str, ...] = ()) -> Iterator[Finding]:

@@ -10,9 +10,10 @@ import click
 
 from holdfast import admin
 from holdfast.admin import Filter
+from holdfast.cli import foreign
 from holdfast.cli.jobs import filter_options, show_job
 from holdfast.cli.parse import JOB_ID
-from holdfast.cli.render import Column, age, one_line, plural, print_json, print_table
+from holdfast.cli.render import Column, age, one_line, plural, print_json, print_notes, print_table
 from holdfast.cli.shared import (
     Exit,
     Failure,
@@ -20,9 +21,12 @@ from holdfast.cli.shared import (
     actor_option,
     confirm,
     connection_options,
+    current,
     json_option,
     open_store,
+    store_option,
 )
+from holdfast.contracts.views import Wanted
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -46,10 +50,15 @@ def letters(since: datetime | None, until: datetime | None, **said: Any) -> Filt
     return Filter(states=("dead",), finished_after=since, finished_before=until, **said)
 
 
+def foreign_letters(since: datetime | None, until: datetime | None, **said: Any) -> Wanted:
+    return Wanted(finished_after=since, finished_before=until, **said)
+
+
 @dead.command("list")
 @filter_options
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
 @click.option("--after", type=JOB_ID, help="Go on after this id, the last of the page before.")
+@store_option
 @connection_options
 @json_option
 def list_command(limit: int, after: str | None, as_json: bool, **said: Any) -> None:
@@ -58,16 +67,24 @@ def list_command(limit: int, after: str | None, as_json: bool, **said: Any) -> N
     \b
     Example:
       holdfast dead list --kind send_receipt --since 1d --app shop:hf
+      holdfast dead list --store pdo:jobs --app shop:hf
     """
-    with open_store() as store:
-        found = store.run(admin.list_jobs(letters(**said), limit, after))
+    told: list[str] = []
+    beside = {}
+    if current().foreign:
+        found, beside["store"] = foreign.list_letters(limit, after, foreign_letters(**said))
+    else:
+        with open_store() as store:
+            found = store.run(admin.list_jobs(letters(**said), limit, after))
+            told = foreign.letters_told(store)
     if as_json:
-        print_json(job.to_dict() for job in found)
-        return
+        print_json(job.to_dict() | beside for job in found)
+        return print_notes(told)
     now = datetime.now(UTC)
     rows = [(j.id, j.kind, j.queue, age(now - (j.finished_at or now)), _error(j.last_error)) for j in found]
     columns = [Column("id", whole=True), Column("kind"), Column("queue"), Column("died", whole=True), Column("error")]
     print_table(columns, rows, empty="no dead letters found")
+    print_notes(told)
     if len(found) == limit:
         click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
 
@@ -79,6 +96,7 @@ def _error(error: dict[str, Any] | None) -> str:
 @dead.command()
 @filter_options
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
+@store_option
 @connection_options
 @json_option
 def groups(limit: int, as_json: bool, **said: Any) -> None:
@@ -88,11 +106,17 @@ def groups(limit: int, as_json: bool, **said: Any) -> None:
     Example:
       holdfast dead groups --since 1d --app shop:hf
     """
-    with open_store() as store:
-        found = store.run(admin.dead_groups(letters(**said), limit))
+    told: list[str] = []
+    beside = {}
+    if current().foreign:
+        found, beside["store"] = foreign.list_groups(limit, foreign_letters(**said))
+    else:
+        with open_store() as store:
+            found = store.run(admin.dead_groups(letters(**said), limit))
+            told = foreign.letters_told(store)
     if as_json:
-        print_json(group.to_dict() for group in found)
-        return
+        print_json(group.to_dict() | beside for group in found)
+        return print_notes(told)
     now = datetime.now(UTC)
     rows = [
         (g.group, g.count, g.kind, f"{age(now - g.last_at)} ago", one_line(f"{g.error_type}: {g.error_message}"))
@@ -101,10 +125,12 @@ def groups(limit: int, as_json: bool, **said: Any) -> None:
     columns = [Column("group", whole=True), Column("count", whole=True, right=True)]
     columns += [Column("kind"), Column("last"), Column("error")]
     print_table(columns, rows, empty="no dead letters found")
+    print_notes(told)
 
 
 @dead.command()
 @click.argument("job_id", metavar="ID")
+@store_option
 @connection_options
 @json_option
 def show(job_id: str, as_json: bool) -> None:
@@ -114,7 +140,7 @@ def show(job_id: str, as_json: bool) -> None:
     Example:
       holdfast dead show 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
     """
-    show_job(job_id, as_json)
+    show_job(job_id, as_json, dead=True)
 
 
 def bulk_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -127,6 +153,7 @@ def bulk_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing."),
             click.option("--yes", is_flag=True, help="Do not ask."),
             actor_option,
+            store_option,
             connection_options,
             json_option,
         )
@@ -149,8 +176,14 @@ def replay(
     Example:
       holdfast dead replay --kind send_receipt --since 2h --dry-run --app shop:hf
       holdfast dead replay --group 3f9c2a7d51e08b64 --yes --app shop:hf
+      holdfast dead replay --store pdo:jobs --id 17 --app shop:hf
     """
-    wanted = _meant(everything, said)
+    _check_meant(everything, said)
+    if current().foreign:
+        foreign.refuse_actor(actor)
+        foreign.replay_letters(foreign_letters(**said), limit, dry_run, yes, as_json)
+        return
+    wanted = letters(**said)
     with open_store() as store:
         meant = _matched(store, wanted, limit)
         if not dry_run and meant > 1:
@@ -181,7 +214,12 @@ def discard(
       holdfast dead discard --error 'no such customer' --until 30d --dry-run --app shop:hf
       holdfast dead discard --id 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --yes --app shop:hf
     """
-    wanted = _meant(everything, said)
+    _check_meant(everything, said)
+    if current().foreign:
+        foreign.refuse_actor(actor)
+        foreign.discard_letters(foreign_letters(**said), limit, dry_run, yes, as_json)
+        return
+    wanted = letters(**said)
     with open_store() as store:
         meant = _matched(store, wanted, limit)
         if not dry_run:
@@ -193,14 +231,13 @@ def discard(
         click.echo(f"{'would discard' if dry_run else 'discarded'} {plural(len(gone), 'dead letter')}")
 
 
-def _meant(everything: bool, said: dict[str, Any]) -> Filter:
-    """Read the filters; to say nothing is not to say everything."""
+def _check_meant(everything: bool, said: dict[str, Any]) -> None:
+    """Refuse filters that do not say which: to say nothing is not to say everything."""
     if not everything and not any(said.values()):
         hint = "give a filter (--group, --kind, --queue, --error, --since, --id, …), or --all"
         raise Failure("which dead letters?", Exit.USAGE, hint)
     if everything and any(said.values()):
         raise Failure("--all and a filter contradict each other", Exit.USAGE, "leave one of them out")
-    return letters(**said)
 
 
 def _matched(store: Store, wanted: Filter, limit: int | None) -> int:

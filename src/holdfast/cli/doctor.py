@@ -10,9 +10,10 @@ from datetime import timedelta
 import click
 
 from holdfast.cli.checks import CHECKS, Finding, Patient, examine
+from holdfast.cli.foreign import open_source, sources
 from holdfast.cli.parse import DURATION
 from holdfast.cli.render import clean, plural, print_json
-from holdfast.cli.shared import Exit, connection_options, hidden, json_option, open_store
+from holdfast.cli.shared import Exit, connection_options, current, hidden, json_option, open_store, store_option
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -21,21 +22,28 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 @click.option("--lag", type=DURATION, default="60", show_default=True, help="How long a job may be due.")
 @click.option("--long", type=DURATION, default="60", show_default=True, help="How long a transaction may be open.")
 @click.option("--skip", type=click.Choice(tuple(CHECKS)), multiple=True, help="Leave out a check; may be repeated.")
+@store_option
 @connection_options
 @json_option
 def doctor(lag: timedelta, long: timedelta, skip: tuple[str, ...], as_json: bool) -> None:
     """Look for trouble, and say what to do about it. Exit code 7 when something needs action.
 
     It looks at the schema version, the age of due jobs, leases that nobody takes back, dead letters, live and silent
-    workers, transactions that hold the horizon, dead rows, missing indexes, wake-ups and clocks. It changes nothing.
+    workers, tables that other languages share, transactions that hold the horizon, dead rows, missing indexes, wake-ups
+    and clocks. It changes nothing. With --store it looks at those tables alone.
 
     \b
     Example:
       holdfast doctor --app shop:hf
       holdfast doctor --url postgresql://app@db/shop --lag 5m --skip dead-letters --json
+      holdfast doctor --store pdo:jobs --url mysql://app@db/shop
     """
-    with open_store(tables=False) as store:
-        found = list(examine(Patient(store, lag, long), skip))
+    if current().foreign:
+        with open_source(tables=False) as shared:
+            found = list(CHECKS["foreign"](Patient(shared.store, lag, long, [shared.source])))
+    else:
+        with open_store(tables=False) as store:
+            found = list(examine(Patient(store, lag, long, sources()), skip))
     if as_json:
         print_json(found)
     else:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,9 +11,32 @@ import click
 
 from holdfast import admin
 from holdfast.admin import Filter, JobView
+from holdfast.cli import foreign
 from holdfast.cli.parse import DURATION, JOB_ID, MOMENT
-from holdfast.cli.render import Column, age, clean, moment, one_line, plain, print_fields, print_json, print_table
-from holdfast.cli.shared import actor_name, actor_option, connection_options, failure_of, json_option, open_store
+from holdfast.cli.render import (
+    Column,
+    age,
+    clean,
+    moment,
+    one_line,
+    plain,
+    print_fields,
+    print_json,
+    print_notes,
+    print_table,
+)
+from holdfast.cli.shared import (
+    actor_name,
+    actor_option,
+    connection_options,
+    current,
+    failure_of,
+    json_option,
+    looks,
+    open_store,
+    store_option,
+)
+from holdfast.contracts.views import Wanted
 from holdfast.errors import Conflict, JobNotFound
 from holdfast.model import OUTCOMES
 
@@ -66,6 +89,7 @@ def filter_options(command: F) -> F:
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
 @click.option("--after", type=JOB_ID, help="Go on after this id, the last of the page before.")
 @click.option("--oldest", is_flag=True, help="The oldest first.")
+@store_option
 @connection_options
 @json_option
 def list_command(
@@ -79,22 +103,34 @@ def list_command(
 ) -> None:
     """List jobs, live and finished, the newest first. --since and --until go by when they were enqueued.
 
+    What an application's shared tables hold is told beside it; --store lists one of them instead.
+
     \b
     Example:
       holdfast jobs list --state leased --queue mail --app shop:hf
+      holdfast jobs list --store pdo:jobs --url mysql://app@db/shop
       holdfast jobs list --since 1h --json --url sqlite:///shop.db | jq -r .id
     """
-    wanted = Filter(created_after=since, created_before=until, **said)
-    with open_store() as store:
-        found = store.run(admin.list_jobs(wanted, limit, after, not oldest))
-    print_jobs(found, as_json)
+    told: list[str] = []
+    if current().foreign:
+        wanted = Wanted(created_after=since, created_before=until, **said)
+        found, name = foreign.list_rows(limit, after, oldest, wanted)
+        print_jobs(found, as_json, store=name)
+    else:
+        with open_store() as store:
+            ours = Filter(created_after=since, created_before=until, **said)
+            found = store.run(admin.list_jobs(ours, limit, after, not oldest))
+            told = foreign.rows_told(store)
+        print_jobs(found, as_json)
+    print_notes(told)
     if len(found) == limit:
         click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
 
 
-def print_jobs(found: list[JobView], as_json: bool) -> None:
+def print_jobs(found: list[JobView], as_json: bool, **beside: str) -> None:
+    """Print jobs as a table; as JSON with what stands beside each."""
     if as_json:
-        print_json(job.to_dict() for job in found)
+        print_json(job.to_dict() | beside for job in found)
         return
     now = datetime.now(UTC)
     columns = [Column("id", whole=True), Column("state", whole=True), Column("kind"), Column("queue")]
@@ -108,6 +144,7 @@ def print_jobs(found: list[JobView], as_json: bool) -> None:
 
 @jobs.command()
 @click.argument("job_id", metavar="ID")
+@store_option
 @connection_options
 @json_option
 def show(job_id: str, as_json: bool) -> None:
@@ -120,18 +157,29 @@ def show(job_id: str, as_json: bool) -> None:
     show_job(job_id, as_json)
 
 
-def show_job(job_id: str, as_json: bool) -> None:
+def show_job(job_id: str, as_json: bool, dead: bool = False) -> None:
+    if current().foreign:
+        job, name = foreign.show_row(job_id, dead)
+        if as_json:
+            print_json([job.to_dict() | {"store": name}])
+        else:
+            _print_job(job)
+        return
     with open_store() as store:
         job = store.run(admin.show(job_id))
         lines = store.run(admin.audit(job.id))
     if as_json:
         print_json([job.to_dict() | {"audit": [line.to_dict() for line in lines]}])
         return
+    _print_job(job)
+    for line in lines:
+        click.echo(f"{moment(line.at)}  {line.action} by {clean(line.actor or 'somebody')}")
+
+
+def _print_job(job: JobView) -> None:
     print_fields(_fields(job))
     for error in job.errors:
         _print_error(error)
-    for line in lines:
-        click.echo(f"{moment(line.at)}  {line.action} by {clean(line.actor or 'somebody')}")
 
 
 def _fields(job: JobView) -> list[tuple[str, object]]:
@@ -160,8 +208,8 @@ def _fields(job: JobView) -> list[tuple[str, object]]:
 
 
 def _print_error(error: dict[str, Any]) -> None:
-    at, worker = clean(error.get("failed_at")), clean(error.get("worker"))
-    click.echo(f"\nattempt {clean(error.get('attempt'))} failed at {at} on {worker}")
+    where = f" on {clean(error['worker'])}" if error.get("worker") else ""
+    click.echo(f"\nattempt {clean(error.get('attempt'))} failed at {clean(error.get('failed_at'))}{where}")
     click.echo(f"  {clean(error.get('type'))}: {one_line(error.get('message'), 2000)}")
     for line in str(error.get("traceback") or "").splitlines():
         # Spaces at the start matter in a traceback; what a terminal would obey does not.
@@ -171,6 +219,7 @@ def _print_error(error: dict[str, Any]) -> None:
 @jobs.command()
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
 @actor_option
+@store_option
 @connection_options
 def retry(job_ids: tuple[str, ...], actor: str | None) -> None:
     """Run jobs again as soon as possible: waiting ones now, dead and cancelled ones anew.
@@ -180,12 +229,18 @@ def retry(job_ids: tuple[str, ...], actor: str | None) -> None:
       holdfast jobs retry 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
     """
     said = {"due": "is due now", "replayed": "is back in its queue"}
+    if current().foreign:
+        foreign.refuse_actor(actor)
+        with foreign.open_source() as shared:
+            each(job_ids, shared.retry, said)
+        return
     act(job_ids, lambda job_id: admin.retry(job_id, actor_name(actor)), said)
 
 
 @jobs.command()
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
 @actor_option
+@store_option
 @connection_options
 def cancel(job_ids: tuple[str, ...], actor: str | None) -> None:
     """End waiting jobs as cancelled, and ask the workers of running ones to stop.
@@ -194,19 +249,26 @@ def cancel(job_ids: tuple[str, ...], actor: str | None) -> None:
     Example:
       holdfast jobs cancel 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
     """
+    if current().foreign:
+        foreign.refuse_cancel()
     said = {"cancelled": "is cancelled", "requested": "runs: its worker is asked to stop it"}
     act(job_ids, lambda job_id: admin.cancel(job_id, actor_name(actor)), said)
 
 
 def act(job_ids: tuple[str, ...], make: Callable[[str], Flow[Any]], said: dict[str, str]) -> None:
+    """Run the same flow for each job."""
+    with open_store() as store:
+        each(job_ids, lambda job_id: store.run(make(job_id)), said)
+
+
+def each(job_ids: tuple[str, ...], do: Callable[[str], str], said: dict[str, str]) -> None:
     """Do the same to each job; the ones it does not apply to are told, and the first of them gives the exit code."""
     refused: list[Exception] = []
-    with open_store() as store:
-        for job_id in job_ids:
-            try:
-                click.echo(f"{job_id} {said[store.run(make(job_id))]}")
-            except (JobNotFound, Conflict) as error:
-                refused.append(error)
+    for job_id in job_ids:
+        try:
+            click.echo(f"{job_id} {said[do(job_id)]}")
+        except (JobNotFound, Conflict) as error:
+            refused.append(error)
     for other in refused[1:]:
         failure_of(other).show()
     if refused:
@@ -218,34 +280,39 @@ def act(job_ids: tuple[str, ...], make: Callable[[str], Flow[Any]], said: dict[s
 @click.option("--interval", type=DURATION, default="1", show_default=True, help="Time between two looks.")
 @click.option("-n", "--lines", type=click.IntRange(1), default=10, show_default=True, help="Begin with the last ones.")
 @click.option("--for", "duration", type=DURATION, help="Stop after this time.")
+@store_option
 @connection_options
 @json_option
 def tail(interval: timedelta, lines: int | None, duration: timedelta | None, as_json: bool, **said: Any) -> None:
     """Follow jobs as they are enqueued, claimed and finished, until Ctrl-C.
 
-    It looks every --interval, so a state that lasts less than that may be missed; the end of a job is not.
+    It looks every --interval, so a state that lasts less than that may be missed; the end of a job is not. With
+    --store, a row that left its table is told as gone.
 
     \b
     Example:
       holdfast jobs tail --queue mail --app shop:hf
     """
     said["created_after"], said["created_before"] = said.pop("since"), said.pop("until")
-    deadline = None if duration is None else time.monotonic() + duration.total_seconds()
+    with suppress(KeyboardInterrupt):
+        for changed in _changes(said, looks(interval, duration)):
+            for job, beside in changed[-lines:] if lines is not None else changed:
+                _print_change(job, as_json, **beside)
+            lines = None
+
+
+Changed = list[tuple[JobView, dict[str, str]]]
+
+
+def _changes(said: dict[str, Any], rounds: Iterator[None]) -> Iterator[Changed]:
+    if current().foreign:
+        for rows, name in foreign.follow(Wanted(**said), WINDOW, rounds):
+            yield [(row, {"state": state, "store": name}) for row, state in rows]
+        return
     with open_store() as store:
         follower = Follower(said)
-        try:
-            while True:
-                changed = follower.look(store)
-                for job in changed[-lines:] if lines is not None else changed:
-                    _print_change(job, as_json)
-                lines = None
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return
-                pause = max(interval.total_seconds(), 0.02)
-                time.sleep(pause if left is None else min(pause, left))
-        except KeyboardInterrupt:
-            return
+        for _ in rounds:
+            yield [(job, {}) for job in follower.look(store)]
 
 
 class Follower:
@@ -279,12 +346,13 @@ def _changed_at(job: JobView) -> datetime:
     return job.finished_at or job.leased_at or job.created_at
 
 
-def _print_change(job: JobView, as_json: bool) -> None:
+def _print_change(job: JobView, as_json: bool, **beside: str) -> None:
     if as_json:
-        print_json([plain(job.to_dict())])
+        print_json([plain(job.to_dict() | beside)])
         return
+    state = beside.get("state", job.state)
     what = job.last_error if job.state in ("dead", "pending") else None
     error = f"  {clean(what.get('type'))}: {one_line(what.get('message'), 60)}" if what else ""
-    at = _changed_at(job).astimezone().strftime("%H:%M:%S")
+    at = (datetime.now(UTC) if state == "gone" else _changed_at(job)).astimezone().strftime("%H:%M:%S")
     tries = f"{job.attempts}/{job.max_attempts}"
-    click.echo(f"{at}  {job.state:9}  {job.id}  {clean(job.queue)}/{clean(job.kind)}  {tries}{error}")
+    click.echo(f"{at}  {state:9}  {job.id}  {clean(job.queue)}/{clean(job.kind)}  {tries}{error}")

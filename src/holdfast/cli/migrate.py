@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast import migrate as flows
+from holdfast.cli.foreign import Shared, open_source
 from holdfast.cli.render import Column, print_json, print_table
-from holdfast.cli.shared import Exit, Failure, connection_options, current, json_option, missing_file, open_store
+from holdfast.cli.shared import (
+    Exit,
+    Failure,
+    connection_options,
+    current,
+    json_option,
+    missing_file,
+    open_store,
+    store_option,
+)
+from holdfast.contracts import views
 from holdfast.errors import SchemaMismatch
 
 if TYPE_CHECKING:
@@ -28,6 +39,7 @@ def migrate() -> None:
 
 
 @migrate.command()
+@store_option
 @connection_options
 @json_option
 def plan(as_json: bool) -> None:
@@ -37,6 +49,14 @@ def plan(as_json: bool) -> None:
     Example:
       holdfast migrate plan --url sqlite:///shop.db
     """
+    if current().foreign:
+        with open_source(tables=False) as shared:
+            absent = shared.store.run_once(views.missing(shared.source))
+        if as_json:
+            print_json({"store": shared.name, "table": table} for table in absent)
+        else:
+            print_table([Column("table", whole=True)], [(table,) for table in absent], empty=_complete(shared))
+        return
     with open_store(tables=False) as store:
         at, todo = _version(store), _pending(store)
     if as_json:
@@ -49,16 +69,27 @@ def plan(as_json: bool) -> None:
 
 
 @migrate.command()
+@store_option
 @connection_options
 def apply() -> None:
-    """Run what is still to run, one migrator at a time.
+    """Run what is still to run, one migrator at a time; with --store, make the tables that other languages share.
 
     On PostgreSQL and SQLite all of it commits, or none.
 
     \b
     Example:
       holdfast migrate apply --url sqlite:///shop.db
+      holdfast migrate apply --store pdo:jobs --url sqlite:///shop.db
     """
+    if current().foreign:
+        with open_source(tables=False, create=True) as shared:
+            absent = shared.store.run_once(views.missing(shared.source))
+            shared.source.create_schema()
+            for table in absent:
+                click.echo(f"created {table}")
+            if not absent:
+                click.echo(_complete(shared))
+        return
     with open_store(tables=False) as store:
         ran = store.run_once(flows.apply(store.migrations))
         for migration in ran:
@@ -69,6 +100,7 @@ def apply() -> None:
 
 @migrate.command()
 @click.option("--from", "start", metavar="N", default="0", help="Begin after version N, or after `current`.")
+@store_option
 @connection_options
 def sql(start: str) -> None:
     """Print the SQL instead of running it, for a database that only its administrators may change.
@@ -79,6 +111,10 @@ def sql(start: str) -> None:
     Example:
       holdfast migrate sql --url postgresql://app@db/shop --from 1 > next.sql
     """
+    if current().foreign:
+        with open_source(tables=False, create=True) as shared:
+            click.echo("\n\n".join(f"{statement};" for statement in shared.source.tables.queries.created_by()))
+        return
     with open_store(tables=False) as store:
         known = store.migrations
         after = _start(start, store, known[-1].number)
@@ -111,6 +147,7 @@ def script(store: Store, todo: list[Migration]) -> str:
 
 
 @migrate.command()
+@store_option
 @connection_options
 def check() -> None:
     """Tell whether the tables fit this version of holdfast: exit code 0, or 3 with what to run.
@@ -119,6 +156,10 @@ def check() -> None:
     Example:
       holdfast migrate check --url postgresql://app@db/shop && start-the-service
     """
+    if current().foreign:
+        with open_source() as shared:
+            click.echo(_complete(shared))
+        return
     with open_store(tables=False) as store:
         at, todo = _version(store), _pending(store)
         if at == 0:
@@ -126,6 +167,10 @@ def check() -> None:
         if todo:
             raise SchemaMismatch(at, todo[-1].number)
         click.echo(f"The tables are at version {at}, which this holdfast needs.")
+
+
+def _complete(shared: Shared) -> str:
+    return f"Nothing to run: {' and '.join(shared.source.tables.queries.tables)} are there."
 
 
 def _absent(store: Store) -> str:

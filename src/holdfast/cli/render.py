@@ -143,6 +143,12 @@ def print_fields(pairs: Iterable[tuple[str, object]]) -> None:
         click.echo(f"{click.style(name.ljust(width), dim=True)}  {value}")
 
 
+def print_notes(lines: Iterable[str]) -> None:
+    """Print what is no result beside the results: on stderr."""
+    for line in lines:
+        click.echo(clean(line), err=True)
+
+
 def print_json(items: Iterable[Any]) -> None:
     """Print one JSON object per line."""
     for item in items:

@@ -9,10 +9,12 @@ import pkgutil
 import re
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
 from enum import IntEnum
 from pathlib import Path
@@ -129,6 +131,8 @@ class Settings:
     prefix: str | None = None
     schema: str | None = None
     verbose: bool = False
+    # The tables that --store names, when they are not our own.
+    foreign: str | None = None
 
     def export(self) -> None:
         """Hand the options to the application's own Holdfast through the environment, before it is imported."""
@@ -138,16 +142,24 @@ class Settings:
 
     def store(self) -> Store:
         """Make the store: from --app, from --url, from HOLDFAST_URL, from HOLDFAST_APP, whichever is said first."""
-        if self.app:
-            return load_app(self.app).store
-        url = self.url or os.environ.get("HOLDFAST_URL")
-        if url:
-            from holdfast.options import StoreOptions
-            from holdfast.store import Store
+        app = self.application()
+        if app is not None:
+            return app.store
+        from holdfast.options import StoreOptions
+        from holdfast.store import Store
 
-            return Store(url, StoreOptions.of(prefix=self.prefix, schema=self.schema))
-        if app := os.environ.get("HOLDFAST_APP"):
-            return load_app(app).store
+        return Store(self.location(), StoreOptions.of(prefix=self.prefix, schema=self.schema))
+
+    def application(self) -> Holdfast | None:
+        """Load the application that is named, if one is."""
+        url = self.url or os.environ.get("HOLDFAST_URL")
+        name = self.app or (None if url else os.environ.get("HOLDFAST_APP"))
+        return load_app(name) if name else None
+
+    def location(self) -> str:
+        """Read where the database is, when no application says so."""
+        if url := self.url or os.environ.get("HOLDFAST_URL"):
+            return url
         raise Failure(
             "no database was named",
             Exit.USAGE,
@@ -169,6 +181,13 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
             _urls_in_use.add(value)
 
 
+def _keep_store(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None and not value.strip():
+        # An empty variable in a script must not turn the command to our own tables.
+        raise click.BadParameter("is empty; leave it out for Holdfast's own tables", ctx, param)
+    _keep(ctx, param, value)
+
+
 def connection_options(command: F) -> F:
     """Add the options that name the database; every command takes them, and so does `holdfast` itself."""
     for option in reversed(
@@ -184,6 +203,15 @@ def connection_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def store_option(command: F) -> F:
+    """Add --store: work on tables that programs in other languages share."""
+    text = "Tables shared with other languages: pdo:TABLE or durable:PREFIX."
+    # Eager: how an id is read depends on it.
+    return click.option("--store", "foreign", is_eager=True, expose_value=False, callback=_keep_store, help=text)(
+        command
+    )
 
 
 def json_option(command: F) -> F:
@@ -281,7 +309,7 @@ def _module(name: str) -> Any:
         raise Failure(
             f"there is no module {name!r} (looked in {here} and in the installed packages)",
             Exit.USAGE,
-            _did_you_mean(name, nearby) or "run it in the directory that holds the module",
+            did_you_mean(name, nearby) or "run it in the directory that holds the module",
         ) from error
     except HoldfastError:
         raise
@@ -299,7 +327,7 @@ def _attribute(module: Any, dotted: str, name: str) -> Any:
     for part in dotted.split("."):
         if not hasattr(found, part):
             where = getattr(found, "__name__", type(found).__name__)
-            hint = _did_you_mean(part, [word for word in dir(found) if not word.startswith("_")]) or _holdfasts(module)
+            hint = did_you_mean(part, [word for word in dir(found) if not word.startswith("_")]) or _holdfasts(module)
             raise Failure(f"{where!r} has no attribute {part!r} (looked for {name})", Exit.USAGE, hint)
         found = getattr(found, part)
     return found
@@ -312,9 +340,21 @@ def _holdfasts(module: Any) -> str:
     return f"did you mean {' or '.join(names)}?" if names else f"{module.__name__} holds no Holdfast object"
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     close = get_close_matches(word, list(known), n=3)
     return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def looks(interval: timedelta, duration: timedelta | None) -> Iterator[None]:
+    """Yield once for each look at the database, with a pause between two, for so long."""
+    deadline = None if duration is None else time.monotonic() + duration.total_seconds()
+    while True:
+        yield
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return
+        pause = max(interval.total_seconds(), 0.02)
+        time.sleep(pause if left is None else min(pause, left))
 
 
 def interactive() -> bool:

@@ -15,6 +15,7 @@ import click
 
 from holdfast.cli.parse import DURATION
 from holdfast.cli.shared import Exit, Failure, connection_options, current, hidden, load_app, require_tables
+from holdfast.sources import check
 from holdfast.store import Store
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -67,6 +68,8 @@ def worker(
     # On a store of its own: forked processes must not share the application's connections.
     with closing(Store(holdfast.url, holdfast.options)) as store:
         require_tables(store)
+        if not store.in_memory:
+            store.run_once(check([source for source in holdfast.foreign.sources if source.handlers]))
     options = {option: value for option, value in said.items() if value is not None}
     if queues is not None:
         options["queues"] = queue_names(queues)

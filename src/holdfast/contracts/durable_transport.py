@@ -177,7 +177,7 @@ def _flaw(tables: DurableTables, task: Task, steps: Mapping[str, Takes]) -> dict
     """Tell why a task cannot be run, as an error for the engine."""
     if task.name not in steps:
         return {"message": f"no handler for {task.name}", "retryable": False}
-    if not _is_json(task.input):
+    if not is_json(task.input):
         return {"message": f"the input of {task.name} is not JSON", "code": "invalid_input", "retryable": False}
     if task.losses >= tables.max_losses:
         # Whether to try again is the engine's to say.
@@ -185,7 +185,7 @@ def _flaw(tables: DurableTables, task: Task, steps: Mapping[str, Takes]) -> dict
     return None
 
 
-def _is_json(given: str | None) -> bool:
+def is_json(given: str | None) -> bool:
     try:
         json.loads("null" if given is None else given, parse_constant=_refuse)
     except (ValueError, RecursionError):

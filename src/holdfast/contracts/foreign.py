@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
-from holdfast.contracts import durable_transport, pdo, pdo_dead
+from holdfast.contracts import durable_transport, pdo, pdo_dead, views
 from holdfast.contracts.durable_transport import DurableTables, Takes
 from holdfast.contracts.pdo import Backoff as Delays
 from holdfast.contracts.pdo import PdoTables, Stamps, Unknown
 from holdfast.contracts.sql import load, name_of
-from holdfast.errors import ConfigError, QueryFailed, UniqueViolation
+from holdfast.errors import ConfigError, ForeignTablesMissing, QueryFailed, SchemaMissing, UniqueViolation
 from holdfast.flow import Flow
 from holdfast.handlers import Handler
 from holdfast.jobs import Backoff, Renewed, Settled
@@ -128,6 +129,8 @@ def _names(values: Sequence[str], field: str) -> tuple[str, ...]:
 class _Source:
     """What both kinds share: handlers, and flows run on the application's store in either colour."""
 
+    tables: PdoTables | DurableTables
+
     def __init__(self, app: Holdfast, name: str) -> None:
         self._app = app
         self.name = name
@@ -144,6 +147,35 @@ class _Source:
         self._check(handler)
         self._handlers[kind] = handler
         return handler
+
+    # Flows on the application's store. Our own tables are none of their business, so neither is how to make those.
+
+    def _run(self, work: Flow[T]) -> T:
+        with self._naming():
+            return self._app.store.run(work)
+
+    async def _arun(self, work: Flow[T]) -> T:
+        with self._naming():
+            return await self._app.store.arun(work)
+
+    def _run_in(self, tx: Any, work: Flow[T], what: str) -> T:
+        with self._naming():
+            return self._app.store.run_in(tx, work, what)
+
+    async def _arun_in(self, tx: Any, work: Flow[T], what: str) -> T:
+        with self._naming():
+            return await self._app.store.arun_in(tx, work, what)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except SchemaMissing as error:
+            raise ForeignTablesMissing(self.name, self.tables.queries.tables) from error
+
+    def check(self) -> Flow[None]:
+        """Raise ForeignTablesMissing unless the tables are there."""
+        return views.check(self)
 
     def _check(self, handler: Handler[..., Any]) -> None:
         """Refuse a handler that these tables cannot serve."""
@@ -164,7 +196,7 @@ class PdoQueue(_Source):
 
     def __init__(self, app: Holdfast, name: str, tables: PdoTables, queues: Sequence[str]) -> None:
         super().__init__(app, name)
-        self.tables = tables
+        self.tables: PdoTables = tables
         self.queues = queues
         self._stamps = Stamps()
 
@@ -185,11 +217,11 @@ class PdoQueue(_Source):
 
     def create_schema(self) -> None:
         """Make both tables if they are not there."""
-        self._app.store.run(pdo.create_schema(self.tables))
+        self._run(pdo.create_schema(self.tables))
 
     async def acreate_schema(self) -> None:
         """The async twin of `create_schema`."""
-        await self._app.store.arun(pdo.create_schema(self.tables))
+        await self._arun(pdo.create_schema(self.tables))
 
     def publish(
         self,
@@ -207,8 +239,8 @@ class PdoQueue(_Source):
         """
         work = self._publishing(urn, data, queue, delay, trace_id)
         if tx is not None:
-            return self._app.store.run_in(tx, work, urn)
-        return self._published(self._app.store.run(work))
+            return self._run_in(tx, work, urn)
+        return self._published(self._run(work))
 
     async def apublish(
         self,
@@ -223,8 +255,8 @@ class PdoQueue(_Source):
         """The async twin of `publish`."""
         work = self._publishing(urn, data, queue, delay, trace_id)
         if tx is not None:
-            return await self._app.store.arun_in(tx, work, urn)
-        return self._published(await self._app.store.arun(work))
+            return await self._arun_in(tx, work, urn)
+        return self._published(await self._arun(work))
 
     def _publishing(
         self, urn: str, data: Mapping[str, Any], queue: str | None, delay: Duration, trace_id: str | None
@@ -242,30 +274,30 @@ class PdoQueue(_Source):
         """Put a dead letter back into its queue and return the new row's id. Raises: JobNotFound, Conflict."""
         work = pdo_dead.replay(self.tables, failed_id)
         if tx is not None:
-            return self._app.store.run_in(tx, work, f"the replay of {failed_id}")
-        return self._published(self._app.store.run(work))
+            return self._run_in(tx, work, f"the replay of {failed_id}")
+        return self._published(self._run(work))
 
     async def areplay(self, failed_id: int, *, tx: Any = None) -> int:
         """The async twin of `replay`."""
         work = pdo_dead.replay(self.tables, failed_id)
         if tx is not None:
-            return await self._app.store.arun_in(tx, work, f"the replay of {failed_id}")
-        return self._published(await self._app.store.arun(work))
+            return await self._arun_in(tx, work, f"the replay of {failed_id}")
+        return self._published(await self._arun(work))
 
     def discard(self, failed_id: int) -> None:
         """Delete a dead letter for good. Raises: JobNotFound."""
-        self._app.store.run(pdo_dead.discard(self.tables, failed_id))
+        self._run(pdo_dead.discard(self.tables, failed_id))
 
     async def adiscard(self, failed_id: int) -> None:
         """The async twin of `discard`."""
-        await self._app.store.arun(pdo_dead.discard(self.tables, failed_id))
+        await self._arun(pdo_dead.discard(self.tables, failed_id))
 
     def prune(self, older: Duration) -> int:
         """Delete dead letters older than so long and return how many; each chunk commits by itself."""
         age = timedelta(seconds=seconds(older, "older"))
         total, pruned = 0, PRUNE_CHUNK
         while pruned == PRUNE_CHUNK:
-            pruned = self._app.store.run(pdo_dead.prune(self.tables, age, limit=PRUNE_CHUNK))
+            pruned = self._run(pdo_dead.prune(self.tables, age, limit=PRUNE_CHUNK))
             total += pruned
         return total
 
@@ -274,7 +306,7 @@ class PdoQueue(_Source):
         age = timedelta(seconds=seconds(older, "older"))
         total, pruned = 0, PRUNE_CHUNK
         while pruned == PRUNE_CHUNK:
-            pruned = await self._app.store.arun(pdo_dead.prune(self.tables, age, limit=PRUNE_CHUNK))
+            pruned = await self._arun(pdo_dead.prune(self.tables, age, limit=PRUNE_CHUNK))
             total += pruned
         return total
 
@@ -299,7 +331,7 @@ class DurableSteps(_Source):
 
     def __init__(self, app: Holdfast, name: str, tables: DurableTables) -> None:
         super().__init__(app, name)
-        self.tables = tables
+        self.tables: DurableTables = tables
         self._takes: dict[str, Takes] = {}
 
     def step(
@@ -323,7 +355,7 @@ class DurableSteps(_Source):
         for name in ("create_tasks", "create_results", "create_index"):
             for again in range(CREATE_TRIES):
                 try:
-                    self._app.store.run(durable_transport.create_table(self.tables, name))
+                    self._run(durable_transport.create_table(self.tables, name))
                     break
                 except (UniqueViolation, QueryFailed) as error:
                     _raise_unless_raced(error, again)
@@ -334,7 +366,7 @@ class DurableSteps(_Source):
         for name in ("create_tasks", "create_results", "create_index"):
             for again in range(CREATE_TRIES):
                 try:
-                    await self._app.store.arun(durable_transport.create_table(self.tables, name))
+                    await self._arun(durable_transport.create_table(self.tables, name))
                     break
                 except (UniqueViolation, QueryFailed) as error:
                     _raise_unless_raced(error, again)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -76,6 +77,42 @@ def discard(tables: PdoTables, failed_id: int) -> Steps[None]:
     if not (yield from tables.ask("failed_lock", id=failed_id)):
         raise JobNotFound(str(failed_id))
     yield from tables.ask("failed_delete", id=failed_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """What became of dead letters: the new row's id by theirs, and why others stay; in neither where they were gone."""
+
+    rows: dict[int, int] = field(default_factory=dict)
+    conflicts: dict[int, str] = field(default_factory=dict)
+
+
+@flow
+def replay_many(tables: PdoTables, failed_ids: Sequence[int]) -> Steps[Replays]:
+    """Put dead letters back into their queues; one that was never a message stays, and stops no other.
+
+    Commits: its own, all or none. After a crash: nothing happened, or those that went back are gone here.
+    """
+    answer = Replays()
+    for failed_id in failed_ids:
+        try:
+            answer.rows[failed_id] = yield from replay(tables, failed_id)
+        except JobNotFound:
+            continue
+        except Conflict as conflict:
+            answer.conflicts[failed_id] = conflict.message
+    return answer
+
+
+@flow
+def discard_many(tables: PdoTables, failed_ids: Sequence[int]) -> Steps[list[int]]:
+    """Delete dead letters for good, and tell which were still there. Commits: its own, all or none."""
+    gone = []
+    for failed_id in failed_ids:
+        if (yield from tables.ask("failed_lock", id=failed_id)):
+            yield from tables.ask("failed_delete", id=failed_id)
+            gone.append(failed_id)
+    return gone
 
 
 @flow

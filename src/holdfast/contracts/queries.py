@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.errors import ForeignTablesMissing
 from holdfast.flow import Rows, Statement, Steps
 
 
@@ -18,6 +19,8 @@ class Queries:
 
     under: str
     texts: Mapping[str, tuple[str, ...]]
+    # The tables by their names, for those who look whether they are there.
+    tables: tuple[str, ...] = ()
 
     def ask(self, name: str, **params: Any) -> Steps[Rows]:
         """Run a query's statements in their order and return the rows of its last select.
@@ -32,3 +35,21 @@ class Queries:
                 if not rows:
                     break
         return rows
+
+    def created_by(self) -> list[str]:
+        """Return the statements that make the tables."""
+        makers = [texts for name, texts in self.texts.items() if name.startswith("create")]
+        return [text for texts in makers for text in texts if text.lower().startswith("create")]
+
+    def missing(self) -> Steps[list[str]]:
+        """Name the tables that are not there."""
+        absent = []
+        for table in self.tables:
+            if not (yield from self.ask("present", table=table)):
+                absent.append(table)
+        return absent
+
+    def check(self) -> Steps[None]:
+        """Raise ForeignTablesMissing unless the tables are there."""
+        if absent := (yield from self.missing()):
+            raise ForeignTablesMissing(self.under, absent)

@@ -13,6 +13,7 @@ from holdfast.errors import ConfigError
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACEHOLDER = re.compile(r"\bforeign_[a-z_]+\b")
 _QUOTE = {"mysql": "`"}
+_TABLES = ("foreign_jobs", "foreign_failed", "foreign_tasks", "foreign_results")
 
 
 def name_of(value: object, field: str, longest: int) -> str:
@@ -39,6 +40,5 @@ def load(dialect: Dialect, contract: str, under: str, names: Mapping[str, str]) 
         return names[match[0]] if match[0] == "foreign_lock" else f"{mark}{names[match[0]]}{mark}"
 
     raw = split_queries(entry.read_text("utf-8"))
-    return Queries(
-        under, {name: tuple(_PLACEHOLDER.sub(placed, part) for part in parts) for name, parts in raw.items()}
-    )
+    texts = {name: tuple(_PLACEHOLDER.sub(placed, part) for part in parts) for name, parts in raw.items()}
+    return Queries(under, texts, tuple(name for part, name in names.items() if part in _TABLES))

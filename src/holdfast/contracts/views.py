@@ -1,21 +1,24 @@
-"""What people see of foreign tables: counts, rows, dead letters, and what looks wrong. Nothing here writes."""
+"""What people see of foreign tables: counts, rows and dead letters. Of all here only `make_due` writes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from holdfast.contracts.durable_transport import DurableTables, Task
 from holdfast.contracts.envelope import Malformed, read
 from holdfast.contracts.pdo import PdoTables, Stored, decoded
 from holdfast.contracts.pdo_dead import Failed
+from holdfast.errors import ConfigError, Conflict, JobNotFound
+from holdfast.fingerprint import fingerprint
 from holdfast.flow import Flow, Steps, flow
 from holdfast.model import JobView, Outcome, State, plain
 
 # What the tables hold more of than this is listed by its first so many.
 LONGEST_LIST = 10_000
+LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +43,49 @@ class ForeignCount:
         return plain(self)
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignFinding:
-    """One thing that was looked at, as `doctor` shows it."""
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows are meant, as `admin.Filter` says it of our own; what a store does not keep is refused, by name.
 
-    source: str
-    check: str
-    severity: Literal["ok", "warning", "problem"]
-    seen: str
-    do: str = ""
+    `ids` are what the store has for ids. `worker` and `error` are parts: of who holds a row, of "type: message".
+    """
+
+    states: tuple[str, ...] = ()
+    queue: str | None = None
+    kind: str | None = None
+    key: str | None = None
+    group: str | None = None
+    worker: str | None = None
+    ids: tuple[str, ...] = ()
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    finished_after: datetime | None = None
+    finished_before: datetime | None = None
+    error: str | None = None
+
+    def given(self, store: str, known: Collection[str]) -> dict[str, Any]:
+        """Return what is asked for. Raises: ConfigError for what the store does not keep."""
+        said = {each.name: getattr(self, each.name) for each in fields(self)}
+        said = {name: value for name, value in said.items() if value not in (None, ())}
+        for name in said.keys() - set(known):
+            raise ConfigError(name, f"{store} keeps no such thing here; leave it out", said[name])
+        return said
+
+    def fits(self, job: JobView) -> bool:
+        """Ask of a row what its table cannot be asked."""
+        error = job.last_error or {}
+        words = f"{error.get('type')}: {error.get('message')}".lower()
+        return (
+            (self.group is None or job.group == self.group)
+            and (self.worker is None or self.worker in (job.leased_by or ""))
+            and (self.error is None or self.error.lower() in words)
+        )
+
+
+ANY = Wanted()
+After = str | JobView | None
+_ASKED = ("queue", "kind", "ids", "states", "created_after", "created_before")
+_ASKED_OF_LETTERS = ("queue", "kind", "ids", "finished_after", "finished_before", "group", "error")
 
 
 class Shown(Protocol):
@@ -66,18 +103,100 @@ def overview(source: Shown) -> Flow[list[ForeignCount]]:
     return _pdo_counts(source.name, tables) if isinstance(tables, PdoTables) else _task_counts(source.name, tables)
 
 
-def list_rows(source: Shown, *, limit: int = 50, after: str | None = None) -> Flow[list[JobView]]:
-    """Read rows that wait or run; `after` is the last id of the page before."""
+def list_rows(
+    source: Shown, wanted: Wanted = ANY, *, limit: int = 50, after: After = None, newest: bool = False
+) -> Flow[list[JobView]]:
+    """Read rows that wait or run, by age; `after` is the last row of the page before, or its id.
+
+    What `Wanted.fits` asks is left to the caller, who so knows whether there is a next page.
+    """
     tables = source.tables
     if isinstance(tables, PdoTables):
-        return _pdo_rows(tables, min(limit, LONGEST_LIST), int(after or 0))
-    return _task_rows(tables, min(limit, LONGEST_LIST), after or "")
+        given = _pdo_params(tables, wanted.given(source.name, _ASKED))
+        return _pdo_rows(tables, given | _page(tables, limit, after, newest))
+    given = _task_params(wanted.given(source.name, (*_ASKED, "key", "worker")))
+    return _task_rows(tables, given | {"limit": min(limit, LONGEST_LIST)}, after, newest)
 
 
-def list_failed(source: Shown, *, limit: int = 50, after: str | None = None) -> Flow[list[JobView]]:
-    """Read dead letters; there are none where an engine keeps its own."""
+def list_failed(
+    source: Shown, wanted: Wanted = ANY, *, limit: int = 50, after: After = None, newest: bool = False
+) -> Flow[list[JobView]]:
+    """Read dead letters, as `list_rows`; there are none where an engine keeps its own."""
     tables = source.tables
-    return _failed_rows(tables, min(limit, LONGEST_LIST), int(after or 0))
+    if isinstance(tables, DurableTables):
+        return _failed_rows(tables, {})
+    given = _pdo_params(tables, wanted.given(source.name, _ASKED_OF_LETTERS))
+    return _failed_rows(tables, given | _page(tables, limit, after, newest))
+
+
+def _pdo_params(tables: PdoTables, said: dict[str, Any]) -> dict[str, Any]:
+    given = {name: tables.stamp(value) if isinstance(value, datetime) else value for name, value in said.items()}
+    if "ids" in given:
+        given["row_ids"] = [row_number(tables, row_id) for row_id in given.pop("ids")]
+    return _stated(given)
+
+
+def _task_params(said: dict[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {name: _ms(v) if isinstance(v, datetime) else v for name, v in said.items()}
+    if "ids" in given:
+        given["row_ids"] = list(given.pop("ids"))
+    return _stated(given)
+
+
+def _stated(given: dict[str, Any]) -> dict[str, Any]:
+    """Say a state as a line of the query; both of them are all rows."""
+    states = set(given.pop("states", ()))
+    return given | {state: True for state in states if len(states) == 1}
+
+
+def _page(tables: PdoTables, limit: int, after: After, newest: bool) -> dict[str, Any]:
+    page: dict[str, Any] = {"limit": min(limit, LONGEST_LIST)} | ({"newest": True} if newest else {})
+    if after is not None:
+        last = after.id if isinstance(after, JobView) else after
+        page["older_than" if newest else "newer_than"] = row_number(tables, last)
+    return page
+
+
+def row_number(tables: PdoTables, row_id: str) -> int:
+    """Read an id that somebody typed. Raises: ConfigError."""
+    if not row_id.isascii() or not row_id.isdigit() or int(row_id) > LARGEST_ID:
+        raise ConfigError("id", f"rows of {tables.queries.under} have whole numbers for ids", row_id)
+    return int(row_id)
+
+
+@flow
+def check(source: Shown) -> Steps[None]:
+    """Make sure that the tables are there.
+
+    Raises: ForeignTablesMissing.
+    """
+    yield from source.tables.queries.check()
+
+
+@flow
+def missing(source: Shown) -> Steps[list[str]]:
+    """Name the tables that are not there."""
+    return (yield from source.tables.queries.missing())
+
+
+@flow
+def make_due(source: Shown, row_id: str) -> Steps[None]:
+    """Let a row be claimed that waits for its time.
+
+    Commits: its own. Raises: JobNotFound; Conflict for a row that somebody holds. After a crash: safe to repeat.
+    """
+    rows = yield from list_rows(source, Wanted(ids=(row_id,)), limit=1)
+    if not rows:
+        raise JobNotFound(row_id)
+    if rows[0].state == "leased":
+        raise Conflict(f"Row {row_id} of {source.name} is held by a worker: it is free again when its lease ends.")
+    tables = source.tables
+    if isinstance(tables, PdoTables):
+        # Not in this second: a reservation of the last holder may carry its stamp.
+        at = tables.stamp((yield from tables.now()) + timedelta(seconds=1))
+        yield from tables.ask("due", id=row_number(tables, row_id), at=at)
+    else:
+        yield from tables.ask("due", id=row_id)
 
 
 @flow
@@ -119,9 +238,9 @@ def _task_counts(name: str, tables: DurableTables) -> Steps[list[ForeignCount]]:
 
 
 @flow
-def _pdo_rows(tables: PdoTables, limit: int, after: int) -> Steps[list[JobView]]:
+def _pdo_rows(tables: PdoTables, given: dict[str, Any]) -> Steps[list[JobView]]:
     now = yield from tables.now()
-    rows = yield from tables.ask("rows", after=after, limit=limit)
+    rows = yield from tables.ask("rows", **given)
     return [_pdo_view(tables, Stored.of(row), now) for row in rows]
 
 
@@ -144,18 +263,18 @@ def _pdo_view(tables: PdoTables, row: Stored, now: datetime) -> JobView:
 
 
 @flow
-def _failed_rows(tables: PdoTables | DurableTables, limit: int, after: int) -> Steps[list[JobView]]:
+def _failed_rows(tables: PdoTables | DurableTables, given: dict[str, Any]) -> Steps[list[JobView]]:
     if isinstance(tables, DurableTables):
         return []
     now = yield from tables.now()
-    rows = yield from tables.ask("failed", after=after, limit=limit)
+    rows = yield from tables.ask("failed", **given)
     return [_failed_view(tables, Failed.of(row), now) for row in rows]
 
 
 def _failed_view(tables: PdoTables, row: Failed, now: datetime) -> JobView:
     failed_at = tables.moment(row.failed_at) or now
     letter = _letter(row.payload)
-    error = {
+    error: dict[str, Any] = {
         "attempt": row.attempts,
         "type": str(letter.get("exception") or row.reason),
         "message": str(letter.get("error") or ""),
@@ -172,6 +291,7 @@ def _failed_view(tables: PdoTables, row: Failed, now: datetime) -> JobView:
         payload=row.payload,
         headers={"trace_id": row.trace_id} if row.trace_id else None,
         errors=[error],
+        group=fingerprint(error["type"], error["message"]),
         available_at=tables.moment(row.created_at) or now,
         created_at=tables.moment(row.created_at) or now,
         finished_at=failed_at,
@@ -188,8 +308,17 @@ def _letter(payload: str) -> Mapping[str, Any]:
 
 
 @flow
-def _task_rows(tables: DurableTables, limit: int, after: str) -> Steps[list[JobView]]:
-    rows = yield from tables.ask("rows", after=after, limit=limit)
+def _task_rows(tables: DurableTables, given: dict[str, Any], after: After, newest: bool) -> Steps[list[JobView]]:
+    page: dict[str, Any] = {"newest": True} if newest else {}
+    if isinstance(after, str):
+        # Ids say nothing of age, so that of the row is needed too.
+        found = yield from tables.ask("rows", row_ids=[after], limit=1)
+        if not found:
+            raise Conflict(f"Task {after} is gone, so what comes after it cannot be told. Begin at the first page.")
+        after = _task_view(tables, Task(*found[0]))
+    if after is not None:
+        page |= {"after_at": _ms(after.created_at), "older_than" if newest else "newer_than": after.id}
+    rows = yield from tables.ask("rows", **given, **page)
     return [_task_view(tables, Task(*row)) for row in rows]
 
 
@@ -210,6 +339,10 @@ def _task_view(tables: DurableTables, task: Task) -> JobView:
         lease_expires_at=None if claimed_at is None else claimed_at + timedelta(milliseconds=tables.lease_ms),
         leased_by=task.claimed_by,
     )
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
 
 
 def _moment(ms: int) -> datetime:
@@ -239,31 +372,15 @@ def _view(row_id: str, state: State | Outcome, **fields: Any) -> JobView:
     return JobView(**(_VIEW | {"errors": []} | fields | {"id": row_id, "state": state}))
 
 
-@flow
-def examine(source: Shown, lag: float = 60.0) -> Steps[list[ForeignFinding]]:
-    """Look for what is wrong with a source's rows: no worker, vanished workers, no engine, dead letters."""
-    counts = yield from overview(source)
-    found = [finding for count in counts for finding in _findings(count, lag)]
-    return found or [ForeignFinding(source.name, "foreign", "ok", f"{sum(c.ready for c in counts)} rows ready")]
-
-
-def _findings(count: ForeignCount, lag: float) -> list[ForeignFinding]:
-    found = []
-    late = count.oldest_seconds is not None and count.oldest_seconds > lag
-    where = f"{count.source} {count.queue}"
-    if count.ready and late:
-        seen = f"{where}: {count.ready} ready, the oldest for {count.oldest_seconds:.0f} s"
-        found.append(("lag", "warning", seen, "start a worker with handlers for this queue, or more of them"))
-    if count.unread and late:
-        seen = f"{where}: {count.unread} unread, the oldest for {count.oldest_seconds:.0f} s"
-        found.append(("results", "problem", seen, "start the engine that dispatched these steps, on this prefix"))
-    if count.stale:
-        seen = f"{where}: {count.stale} held by workers that are silent"
-        found.append(("stale", "warning", seen, "a worker takes them over; if they stay, none serves this queue"))
-    if count.dead:
-        seen = f"{where}: {count.dead} dead letters"
-        found.append(("dead", "warning", seen, "look at their reasons; replay or discard them"))
-    return [ForeignFinding(count.source, *each) for each in found]  # type: ignore[arg-type]
-
-
-__all__ = ["ForeignCount", "ForeignFinding", "examine", "list_failed", "list_rows", "overview"]
+__all__ = [
+    "ANY",
+    "ForeignCount",
+    "Shown",
+    "Wanted",
+    "check",
+    "list_failed",
+    "list_rows",
+    "make_due",
+    "missing",
+    "overview",
+]

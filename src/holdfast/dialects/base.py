@@ -166,7 +166,7 @@ class Dialect(ABC):
     def compiled(self, statement: Statement, style: Style) -> tuple[Compiled, ...]:
         """Return the statements behind a name, in the driver's style."""
         if statement.text is not None:
-            return (compile_statement(statement.text, style),)
+            return (compile_statement(chosen(statement.text, self.given(statement)), style),)
         optional = self.optional.get(statement.name)
         given = None if optional is None else self.given(statement).intersection(optional)
         found = self._compiled.get((statement.name, given, style))

@@ -73,7 +73,7 @@ class Mysql(Dialect):
     style: ClassVar[Style] = "format"
     spreads_lists: ClassVar[bool] = True
     # Lists that are many parameters; all others are one JSON text.
-    spread: ClassVar[frozenset[str]] = frozenset({"kinds", "leases", "queues", "states"})
+    spread: ClassVar[frozenset[str]] = frozenset({"kinds", "leases", "queues", "row_ids", "states"})
 
     def __init__(self, options: StoreOptions) -> None:
         self._own = True

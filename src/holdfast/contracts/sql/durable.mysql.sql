@@ -90,12 +90,33 @@ select grp,
  group by grp
  order by grp;
 
--- rows: read tasks after an id.
+-- rows: read tasks by age; a line marked `when` is there only if its parameter is given.
 select step_id, run_id, seq, name, grp, input, attempt, claimed_by, claimed_at, created_at
   from foreign_tasks
- where step_id > :after
- order by step_id
+ where 1 = 1
+   and (claimed_at is null or claimed_by is null)  -- when pending
+   and claimed_at is not null and claimed_by is not null  -- when leased
+   and grp = :queue  -- when queue
+   and name = :kind  -- when kind
+   and run_id = :key  -- when key
+   and step_id in (:row_ids)  -- when row_ids
+   and created_at >= :created_after  -- when created_after
+   and created_at < :created_before  -- when created_before
+   and (created_at, step_id) > (:after_at, :newer_than)  -- when newer_than
+   and (created_at, step_id) < (:after_at, :older_than)  -- when older_than
+ order by
+       created_at desc, step_id desc,  -- when newest
+       created_at, step_id
  limit :limit;
+
+-- due: make a task free that somebody put off.
+update foreign_tasks set claimed_at = null where step_id = :id and claimed_by is null;
 
 -- unread: count results that no engine has taken yet, and when the oldest came.
 select count(*), min(created_at) from foreign_results;
+
+-- results: read results that no engine has taken yet, oldest first.
+select step_id, output, error from foreign_results order by created_at, step_id limit :limit;
+
+-- present: tell whether a table is there.
+select 1 from information_schema.tables where table_schema = database() and table_name = :table;

@@ -69,11 +69,20 @@ update foreign_jobs
 insert into foreign_failed (queue, urn, trace_id, attempts, payload, reason, failed_at, created_at)
 values (:queue, :urn, :trace_id, :attempts, :payload, :reason, :failed_at, :created_at);
 
--- failed: read failed rows after an id, oldest first.
+-- failed: read failed rows by id; a line marked `when` is there only if its parameter is given.
 select id, queue, urn, trace_id, attempts, payload, reason, cast(failed_at as char), cast(created_at as char)
   from foreign_failed
- where id > :after
- order by id
+ where 1 = 1
+   and queue = :queue  -- when queue
+   and urn = :kind  -- when kind
+   and id in (:row_ids)  -- when row_ids
+   and failed_at >= :finished_after  -- when finished_after
+   and failed_at < :finished_before  -- when finished_before
+   and id > :newer_than  -- when newer_than
+   and id < :older_than  -- when older_than
+ order by
+       id desc,  -- when newest
+       id
  limit :limit;
 
 -- failed_lock: lock one failed row.
@@ -102,9 +111,26 @@ select queue,
 -- failed_counts: count failed rows by queue.
 select queue, count(*) from foreign_failed group by queue order by queue;
 
--- rows: read rows after an id, oldest first.
+-- rows: read rows by id; a line marked `when` is there only if its parameter is given.
 select id, queue, urn, trace_id, attempts, payload, cast(available_at as char), cast(reserved_at as char), cast(created_at as char)
   from foreign_jobs
- where id > :after
- order by id
+ where 1 = 1
+   and reserved_at is null  -- when pending
+   and reserved_at is not null  -- when leased
+   and queue = :queue  -- when queue
+   and urn = :kind  -- when kind
+   and id in (:row_ids)  -- when row_ids
+   and created_at >= :created_after  -- when created_after
+   and created_at < :created_before  -- when created_before
+   and id > :newer_than  -- when newer_than
+   and id < :older_than  -- when older_than
+ order by
+       id desc,  -- when newest
+       id
  limit :limit;
+
+-- due: make a row ready that waits and that nobody has reserved.
+update foreign_jobs set available_at = :at where id = :id and reserved_at is null;
+
+-- present: tell whether a table is there.
+select 1 from information_schema.tables where table_schema = database() and table_name = :table;

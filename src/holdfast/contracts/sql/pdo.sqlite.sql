@@ -70,11 +70,20 @@ update foreign_jobs
 insert into foreign_failed (queue, urn, trace_id, attempts, payload, reason, failed_at, created_at)
 values (:queue, :urn, :trace_id, :attempts, :payload, :reason, :failed_at, :created_at);
 
--- failed: read failed rows after an id, oldest first.
+-- failed: read failed rows by id; a line marked `when` is there only if its parameter is given.
 select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), cast(reason as blob), failed_at, created_at
   from foreign_failed
- where id > :after
- order by id
+ where 1 = 1
+   and queue = :queue  -- when queue
+   and urn = :kind  -- when kind
+   and id in (select value from json_each(:row_ids))  -- when row_ids
+   and failed_at >= :finished_after  -- when finished_after
+   and failed_at < :finished_before  -- when finished_before
+   and id > :newer_than  -- when newer_than
+   and id < :older_than  -- when older_than
+ order by
+       id desc,  -- when newest
+       id
  limit :limit;
 
 -- failed_lock: read one failed row.
@@ -102,9 +111,27 @@ select cast(queue as blob),
 -- failed_counts: count failed rows by queue.
 select cast(queue as blob), count(*) from foreign_failed group by queue order by queue;
 
--- rows: read rows after an id, oldest first.
+-- rows: read rows by id; a line marked `when` is there only if its parameter is given.
 select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), available_at, reserved_at, created_at
   from foreign_jobs
- where id > :after
- order by id
+ where 1 = 1
+   and reserved_at is null  -- when pending
+   and reserved_at is not null  -- when leased
+   and queue = :queue  -- when queue
+   and urn = :kind  -- when kind
+   and id in (select value from json_each(:row_ids))  -- when row_ids
+   and created_at >= :created_after  -- when created_after
+   and created_at < :created_before  -- when created_before
+   and id > :newer_than  -- when newer_than
+   and id < :older_than  -- when older_than
+ order by
+       id desc,  -- when newest
+       id
  limit :limit;
+
+-- due: make a row ready that waits and that nobody has reserved.
+update foreign_jobs set available_at = :at where id = :id and reserved_at is null;
+
+-- present: tell whether a table is there.
+-- Differs: names of tables are the same in any case of letters.
+select 1 from sqlite_master where type in ('table', 'view') and name = :table collate nocase;
