@@ -6,7 +6,7 @@ DEMO := .venv-demo/bin
 PIP := python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix bench kill docs clean python
+.PHONY: help demo test check fix bench kill galera docs clean python
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench: .venv/ready ## Measure throughput and latency on this machine
 
 kill: .venv/ready ## Kill workers at random for a minute and count what was lost
 	@$(BIN)/python -m tests.faults.kill --seconds $(SECONDS_OF_KILLING)
+
+galera: .venv/ready ## Kill a node of a three-node Galera cluster and count what was lost
+	@$(BIN)/pytest tests/galera -m galera $(ARGS)
 
 docs: .venv/ready ## Run the examples of the docs and check their links
 	@$(BIN)/pytest tests/docs $(ARGS)

@@ -9,9 +9,8 @@ import pytest
 from holdfast import Holdfast
 from holdfast.contracts.foreign import DurableSteps, PdoQueue
 from holdfast.flow import Flow, Rows, Statement, Steps, flow
-from holdfast.store import Store
 from holdfast.testing.clock import Clock
-from tests.servers import MariaDB
+from tests.servers import MariaDB, MySQL
 
 Do = Callable[[Flow[Any]], Any]
 Rowset = list[tuple[Any, ...]]
@@ -36,43 +35,50 @@ class Sql:
         return row
 
 
-@pytest.fixture(scope="session")
-def contract_store(mariadb: MariaDB) -> Iterator[Store]:
-    """One MariaDB database for all these tests: making one takes longer than most of them."""
-    url = mariadb.start().create_database("contracts")
+def made_for_contracts(server: MariaDB) -> str:
+    """One database for all these tests: making one takes longer than most of them."""
+    url = server.start().create_database("contracts")
     # What a commit waits for is not what these tests are about.
-    mariadb.execute("set global innodb_flush_log_at_trx_commit = 2")
-    store = Store(url)
-    yield store
-    store.close()
-    mariadb.start().drop_database("contracts")
+    server.execute("set global innodb_flush_log_at_trx_commit = 2")
+    return url
 
 
-@flow
-def empty() -> Steps[None]:
-    names = "select table_name from information_schema.tables where table_schema = database()"
-    rows = yield Statement("tables", {}, text=names)
-    for (table,) in rows:
-        # What a test made under names of its own goes; the usual tables stay, and are emptied.
-        keep = table in ("jobs", "jobs_failed") or table.startswith(("durable_", "holdfast_"))
-        if table != "holdfast_meta":
-            yield Statement("empty", {}, text=f"delete from `{table}`" if keep else f"drop table `{table}`")  # noqa: S608
+@pytest.fixture(scope="session")
+def contracts_in_mariadb(mariadb: MariaDB) -> str:
+    return made_for_contracts(mariadb)
+
+
+@pytest.fixture(scope="session")
+def contracts_in_mysql(mysql: MySQL) -> str:
+    url = made_for_contracts(mysql)
+    mysql.execute("set global sync_binlog = 0")
+    return url
+
+
+# What a test made under names of its own goes; the usual tables stay, and are emptied.
+USUAL = r"jobs$|jobs_failed$|durable_|holdfast_"
 
 
 @pytest.fixture
-def emptied_mariadb_url(contract_store: Store) -> str:
-    contract_store.run(empty())
-    return contract_store.url
+def emptied_mariadb_url(mariadb: MariaDB, contracts_in_mariadb: str) -> str:
+    mariadb.empty_database("contracts", keep=USUAL)
+    return contracts_in_mariadb
 
 
-@pytest.fixture(params=["sqlite", "emptied_mariadb"], ids=["sqlite", "mariadb"])
+@pytest.fixture
+def emptied_mysql_url(mysql: MySQL, contracts_in_mysql: str) -> str:
+    mysql.empty_database("contracts", keep=USUAL)
+    return contracts_in_mysql
+
+
+@pytest.fixture(params=["sqlite", "emptied_mariadb", "emptied_mysql"], ids=["sqlite", "mariadb", "mysql"])
 def pdo_url(request: pytest.FixtureRequest) -> str:
     """A database that PHP queue tables may live in."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
 
-@pytest.fixture(params=["pg", "emptied_mariadb"], ids=["postgres", "mariadb"])
+@pytest.fixture(params=["pg", "emptied_mariadb", "emptied_mysql"], ids=["postgres", "mariadb", "mysql"])
 def durable_url(request: pytest.FixtureRequest) -> str:
     """A database that remote steps may live in."""
     url: str = request.getfixturevalue(f"{request.param}_url")

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast import Cancel, Fatal, Holdfast, Job, Retry, Snooze
+from holdfast.contracts.checkup import examine
 from holdfast.contracts.foreign import DurableSteps
-from holdfast.contracts.views import examine, list_failed, list_rows, overview
+from holdfast.contracts.views import list_failed, list_rows, overview
 from holdfast.errors import ConfigError, LeaseLost
 from holdfast.model import Finish, Lease, PutBack
 from holdfast.testing.clock import Clock

@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pymysql
 import pytest
 
 from holdfast import Holdfast, Job
 from holdfast.contracts.foreign import PdoQueue
-from holdfast.errors import InvalidPayload, LeaseLost, PayloadTooLarge
+from holdfast.dialects.mysql import split_url
+from holdfast.errors import InvalidPayload, LeaseLost, NoTransaction, PayloadTooLarge
 from holdfast.testing.clock import Clock
 from tests.contracts.conftest import Do, Sql, ids
 from tests.contracts.rows import LIMIT, STAMP, URN, claim, envelope, failure, finish, insert, payload, put_back
@@ -60,16 +64,34 @@ def test_the_async_twins_do_the_same(hf: Holdfast, jobs: PdoQueue, sql: Sql) -> 
     assert asyncio.run(run()) == sql.one("select id from jobs where queue = 'mail'")[0]
 
 
-@pytest.mark.parametrize("pdo_url", ["sqlite"], indirect=True)
+def application_connection(hf: Holdfast) -> Any:
+    """Open a connection as an application does: sqlite3, or PyMySQL with its own defaults."""
+    if hf.store.embedded:
+        return sqlite3.connect(hf.url.removeprefix("sqlite:///"), isolation_level=None)
+    address = split_url(hf.url)
+    return pymysql.connect(host=address.host, port=address.port, user=address.user, database=address.database)
+
+
 def test_a_publish_in_a_transaction_is_there_if_and_only_if_it_commits(hf: Holdfast, jobs: PdoQueue, sql: Sql) -> None:
-    with hf.store.link() as link:
-        link.tell("begin immediate")
-        jobs.publish(URN, {"order_id": 1}, tx=link.raw)
-        link.tell("rollback")
-        link.tell("begin immediate")
-        jobs.publish(URN, {"order_id": 2}, tx=link.raw)
-        link.tell("commit")
-    assert [json.loads(text)["data"] for (text,) in sql("select payload from jobs")] == [{"order_id": 2}]
+    with closing(application_connection(hf)) as connection:
+        for number, end in enumerate(["rollback", "commit"], 1):
+            connection.cursor().execute("begin")
+            row_id = jobs.publish(URN, {"order_id": number}, tx=connection)
+            # On SQLite nobody else may even look while the transaction is open.
+            if not hf.store.embedded:
+                assert sql("select id from jobs") == []
+            connection.cursor().execute(end)
+    rows = sql("select id, payload from jobs")
+    assert [(found, json.loads(text)["data"]) for found, text in rows] == [(row_id, {"order_id": 2})]
+
+
+@pytest.mark.parametrize("pdo_url", ["emptied_mariadb", "emptied_mysql"], indirect=True)
+def test_a_publish_on_a_connection_in_autocommit_is_refused(hf: Holdfast, jobs: PdoQueue, sql: Sql) -> None:
+    with closing(application_connection(hf)) as connection:
+        connection.autocommit(True)
+        with pytest.raises(NoTransaction):
+            jobs.publish(URN, {}, tx=connection)
+    assert sql("select id from jobs") == []
 
 
 def test_65535_bytes_fit_and_one_more_is_refused_before_the_insert(jobs: PdoQueue, sql: Sql) -> None:

@@ -1,6 +1,7 @@
 """Kill workers at random for a while, then count from the tables that nothing was lost and nothing doubled.
 
-`python -m tests.faults.kill --seconds 60` (make kill) does it on SQLite and on PostgreSQL and prints a ledger for each.
+`python -m tests.faults.kill --seconds 60` (make kill) does it on every database that can be had and prints a ledger
+for each.
 A producer enqueues in business transactions of its own, some of them rolled back. Three worker processes serve four
 kinds: effect through `job.transaction()` or plainly in a commit of its own, each as `async def` and as `def`. About
 every second one worker is killed with SIGKILL and replaced, and now and then one is frozen for longer than its lease.
@@ -132,12 +133,15 @@ class Producer(threading.Thread):
 
     def run(self) -> None:
         try:
-            with closing(self.works.connect()) as connection:
-                while not self.stopped.wait(0.05):
-                    if self._backlog() < BACKLOG:
-                        self._transact(connection)
+            self.produce()
         except BaseException as error:
             self.failure = error
+
+    def produce(self) -> None:
+        with closing(self.works.connect()) as connection:
+            while not self.stopped.wait(0.05):
+                if self._backlog() < BACKLOG:
+                    self._transact(connection)
 
     def _backlog(self) -> int:
         return self.works.holdfast.store.run(admin.count_jobs(Filter(states=("pending", "leased"))))
@@ -368,16 +372,21 @@ def kill(url: str, seconds: float, workers: int = 3) -> Ledger:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(works: Works, crew: Crew, workers: int) -> tuple[Producer, Death]:
+def prepare(works: Works) -> None:
+    """Make Holdfast's tables and those of the business."""
     works.holdfast.migrate()
     with closing(works.connect()) as connection:
         for statement in TABLES:
             connection.execute(statement)
+
+
+def _start(works: Works, crew: Crew, workers: int) -> tuple[Producer, Death]:
+    prepare(works)
     producer = Producer(works)
     producer.start()
     for _ in range(workers):
         crew.hire()
-    _until("the workers began", lambda: producer.failure is not None or _finished(works) > 0, 30)
+    until("the workers began", lambda: producer.failure is not None or finished(works) > 0, 30)
     death = Death(crew, works)
     death.start()
     return producer, death
@@ -396,28 +405,39 @@ def _watch(producer: Producer, death: Death, seconds: float) -> None:
 
 
 def _drained(works: Works, crew: Crew, producer: Producer, death: Death, seconds: float) -> Ledger:
-    live = Filter(states=("pending", "leased"))
-    _until("every job ended", lambda: works.holdfast.store.run(admin.count_jobs(live)) == 0, DRAIN)
+    until_empty(works)
     crew.dismiss()
+    return read_ledger(works, seconds, producer.rolled_back, death.killed, death.frozen)
+
+
+def until_empty(works: Works) -> None:
+    live = Filter(states=("pending", "leased"))
+    until("every job ended", lambda: works.holdfast.store.run(admin.count_jobs(live)) == 0, DRAIN)
+
+
+def read_ledger(
+    works: Works, seconds: float, rolled_back: set[str], killed: list[Member], frozen: list[Member]
+) -> Ledger:
+    """Read from the tables what came of it."""
     with closing(works.connect()) as connection:
         return Ledger(
             works.holdfast.store.dialect.name,
             seconds,
             {row[0] for row in connection.execute("select job_id from orders").fetchall()},
-            producer.rolled_back,
+            rolled_back,
             {job.id: job for job in all_jobs(works.holdfast.store)},
             [Effect(*row) for row in connection.execute("select * from booked").fetchall()],
             [Effect(*row) for row in connection.execute("select * from posted").fetchall()],
-            death.killed,
-            death.frozen,
+            killed,
+            frozen,
         )
 
 
-def _finished(works: Works) -> int:
+def finished(works: Works) -> int:
     return works.holdfast.store.run(admin.count_jobs(Filter(states=("done",))))
 
 
-def _until(what: str, reached: Callable[[], bool], seconds: float) -> None:
+def until(what: str, reached: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not reached():
         if time.monotonic() > deadline:
@@ -439,13 +459,13 @@ def table(ledger: Ledger) -> Table:
 
 @contextmanager
 def databases(urls: list[str]) -> Iterator[list[str]]:
-    """Give the databases to use: those asked for, or a file, a PostgreSQL server and a MariaDB server of our own."""
+    """Give the databases to use: those asked for, or a file and a server of our own of each other kind."""
     if urls:
         yield urls
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-kill-") as folder, ExitStack() as stack:
         found = [f"sqlite:///{folder}/kill.db"]
-        for server in (servers.Postgres, servers.MariaDB):
+        for server in (servers.Postgres, servers.MariaDB, servers.MySQL):
             try:
                 found.append(stack.enter_context(server()).fresh_database())
             except servers.Unavailable as absent:

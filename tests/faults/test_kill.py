@@ -15,7 +15,7 @@ SECONDS = 8
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("database", ["sqlite_url", "pg_url", "mariadb_url"])
+@pytest.mark.parametrize("database", ["sqlite_url", "pg_url", "mariadb_url", "mysql_url"])
 def test_killing_workers_loses_nothing_and_doubles_nothing(database: str, request: pytest.FixtureRequest) -> None:
     ledger = kill(request.getfixturevalue(database), SECONDS)
 

@@ -18,7 +18,10 @@ from tests.worker.conftest import (
     crew,
     mariadb_stage,
     migrated_file,
+    migrated_mariadb,
+    migrated_mysql,
     migrated_template,
+    mysql_stage,
     pg_stage,
     sqlite_stage,
     stage,
@@ -26,7 +29,18 @@ from tests.worker.conftest import (
 from tests.worker.processes import Crew, Process, crew_on, until
 from tests.worker.stage import Stage
 
-__all__ = ["crew", "mariadb_stage", "migrated_file", "migrated_template", "pg_stage", "sqlite_stage", "stage"]
+__all__ = [
+    "crew",
+    "mariadb_stage",
+    "migrated_file",
+    "migrated_mariadb",
+    "migrated_mysql",
+    "migrated_template",
+    "mysql_stage",
+    "pg_stage",
+    "sqlite_stage",
+    "stage",
+]
 
 
 @pytest.fixture

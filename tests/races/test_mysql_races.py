@@ -1,4 +1,4 @@
-"""Races that InnoDB runs its own way, stepped by hand on two connections to MariaDB."""
+"""Races that InnoDB runs its own way, stepped by hand on two connections to MariaDB, and to MySQL."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from holdfast.store import Store
 from holdfast.testing import Look, failure, new_job
 from tests.races.stepping import PATIENCE, blocked, stepped
 
-pytestmark = pytest.mark.parametrize("race_url", ["mariadb"], indirect=True)
+pytestmark = pytest.mark.parametrize("race_url", ["mariadb", "mysql"], indirect=True)
 
 
 def claimed(store: Store, count: int = 1, **fields: object) -> list[Lease]:

@@ -1,4 +1,4 @@
-"""The stage that worker tests play on: SQLite and PostgreSQL."""
+"""The stage that worker tests play on: SQLite, PostgreSQL, MariaDB and, where it can be had, MySQL."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from tests.servers import Postgres
+from holdfast.dialects import SCHEMA_VERSION
+from tests.servers import MariaDB, MySQL, Postgres
 from tests.worker.processes import Crew, crew_on
 from tests.worker.stage import Stage
 
@@ -47,14 +48,36 @@ def pg_stage(postgres: Postgres, migrated_template: str) -> Iterator[Stage]:
     postgres.start().drop_database(url.rpartition("/")[2])
 
 
+@pytest.fixture(scope="session")
+def migrated_mariadb(mariadb: MariaDB) -> str:
+    """The URL of one database for all stages, emptied before each."""
+    return migrated(mariadb.start().fresh_database())
+
+
+@pytest.fixture(scope="session")
+def migrated_mysql(mysql: MySQL) -> str:
+    return migrated(mysql.start().fresh_database())
+
+
 @pytest.fixture
-def mariadb_stage(mariadb_url: str) -> Iterator[Stage]:
-    stage = Stage(migrated(mariadb_url))
+def mariadb_stage(mariadb: MariaDB, migrated_mariadb: str) -> Iterator[Stage]:
+    yield from emptied_stage(mariadb, migrated_mariadb)
+
+
+@pytest.fixture
+def mysql_stage(mysql: MySQL, migrated_mysql: str) -> Iterator[Stage]:
+    yield from emptied_stage(mysql, migrated_mysql)
+
+
+def emptied_stage(server: MariaDB, url: str) -> Iterator[Stage]:
+    server.start().empty_database(url.rpartition("/")[2], keep="holdfast_")
+    stage = Stage(url)
+    stage.sql("update holdfast_meta set value = ? where key = 'schema_version'", SCHEMA_VERSION)
     yield stage
     stage.close()
 
 
-@pytest.fixture(params=["sqlite", "pg", "mariadb"], ids=["sqlite", "postgres", "mariadb"])
+@pytest.fixture(params=["sqlite", "pg", "mariadb", "mysql"], ids=["sqlite", "postgres", "mariadb", "mysql"])
 def stage(request: pytest.FixtureRequest) -> Stage:
     found: Stage = request.getfixturevalue(f"{request.param}_stage")
     return found

@@ -15,9 +15,12 @@ from tests.worker.stage import Stage
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def stage(request: pytest.FixtureRequest) -> Stage:
-    """Two of the databases: signals and processes care little about which."""
-    found: Stage = request.getfixturevalue("sqlite_stage" if request.param == "sqlite" else "pg_stage")
+    """Two of the databases unless told: signals and processes care little about which."""
+    found: Stage = request.getfixturevalue("pg_stage" if request.param == "postgres" else f"{request.param}_stage")
     return found
+
+
+on_all = pytest.mark.parametrize("stage", ["sqlite", "postgres", "mariadb", "mysql"], indirect=True)
 
 
 def enqueue(stage: Stage, kind: str, **payload: Any) -> Any:
@@ -48,6 +51,7 @@ def test_a_signal_while_it_starts_ends_it(crew: Crew) -> None:
     assert worker.end() in (0, -signal.SIGTERM)
 
 
+@on_all
 def test_a_signal_in_the_middle_of_claiming_leaves_no_lease(crew: Crew) -> None:
     stage = crew.stage
     stage.hf.enqueue_many([stage.hf.bind("quick", {"n": n}, check=False) for n in range(5_000)])
@@ -136,6 +140,7 @@ def children(parent: Process) -> list[int]:
     return found
 
 
+@on_all
 def test_a_parent_replaces_a_killed_child_and_stops_on_a_signal(crew: Crew) -> None:
     enqueue_ledger(crew.stage, 300)
     parent = crew.start("--processes", "2")
