@@ -13,7 +13,8 @@ from holdfast import jobs, migrate
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
 from holdfast.events import Event, Events, JobsEnqueued, log_events
 from holdfast.flow import Flow
-from holdfast.handlers import Bound, Handler
+from holdfast.handlers import Bound, Handler, likeness
+from holdfast.ids import new_ids
 from holdfast.job import Job
 from holdfast.model import Enqueued, NewJob
 from holdfast.options import EnqueueOptions, HandlerOptions, QueueOptions, StoreOptions, kind_name
@@ -125,13 +126,13 @@ class Holdfast:
         said = EnqueueOptions(**options)
         arguments = dict(payload or {})
         if handler is not None:
-            return handler.bound(said, (), arguments)
+            return handler.bound(handler.like(said), (), arguments)
         if check:
             raise UnknownKind(kind, self.handlers)
         text = encode_value(arguments, f"payload of {kind}")
         if len(text.encode()) > self.options.payload_limit:
             raise PayloadTooLarge(kind, len(text.encode()), self.options.payload_limit)
-        return Bound(kind_name(kind), text, said, HandlerOptions())
+        return Bound(text, likeness(kind_name(kind), said, HandlerOptions(), self.options.buckets))
 
     def enqueue(
         self, kind: str, payload: Mapping[str, Any] | None = None, *, tx: Any = None, check: bool = True, **options: Any
@@ -162,12 +163,11 @@ class Holdfast:
         return self._added(new, answers, tx)
 
     def _new_jobs(self, bound: Iterable[Bound]) -> list[NewJob]:
-        jobs_to_add = []
-        for one in bound:
+        given = list(bound)
+        for one in given:
             if not isinstance(one, Bound):
                 raise InvalidPayload("enqueue_many", None, f"give handler.bind(…), not {type(one).__name__}")
-            jobs_to_add.append(one.new_job(self.options.buckets))
-        return jobs_to_add
+        return [one.new_job(job_id) for one, job_id in zip(given, new_ids(len(given)), strict=True)]
 
     def _adding(self, new: list[NewJob]) -> Flow[list[Enqueued]]:
         return jobs.enqueue_many(new)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -23,8 +22,7 @@ Rows = Sequence[Row]
 Columns = dict[str, list[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """One named query with its parameters.
 
     `batch` carries columns of equal length: a dialect binds them as arrays, as one JSON text, or row by row.
@@ -68,7 +66,7 @@ def _joined(steps: Steps[T]) -> Steps[T]:
     try:
         while True:
             statement = steps.send(rows)
-            rows = yield replace(statement, alone=False) if statement.alone else statement
+            rows = yield statement._replace(alone=False) if statement.alone else statement
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     finally:
@@ -107,18 +105,21 @@ class AsyncSession(Protocol):
     async def run(self, statement: Statement) -> Rows: ...
 
 
-Around = Callable[[Statement], AbstractContextManager[Any]]
-AsyncAround = Callable[[Statement], AbstractAsyncContextManager[Any]]
+Around = Callable[[Statement], AbstractContextManager[Any] | None]
+AsyncAround = Callable[[Statement], AbstractAsyncContextManager[Any] | None]
 
 
 def drive(work: Flow[T], session: Session, around: Around | None = None) -> T:
-    """Run a flow on a sync session and return its value; `around` opens the transaction its first statement needs."""
+    """Run a flow on a sync session and return its value; `around` gives the transaction that it needs, if any."""
     steps = work.start()
     try:
         first = next(steps)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
-    with around(first) if around else nullcontext():
+    block = around(first) if around else None
+    if block is None:
+        return _pump(steps, first, session)
+    with block:
         return _pump(steps, first, session)
 
 
@@ -140,7 +141,10 @@ async def adrive(work: Flow[T], session: AsyncSession, around: AsyncAround | Non
         first = next(steps)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
-    async with around(first) if around else nullcontext():
+    block = around(first) if around else None
+    if block is None:
+        return await _apump(steps, first, session)
+    async with block:
         return await _apump(steps, first, session)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from holdfast.errors import ConfigError
-from holdfast.ids import bucket, new_id
+from holdfast.ids import bucket
 from holdfast.job import Job
 from holdfast.model import Enqueued, NewJob
 from holdfast.options import EnqueueOptions, HandlerOptions
@@ -22,51 +21,54 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_NOTHING = EnqueueOptions()
 
+class Bound(NamedTuple):
+    """A job that is ready to be enqueued: its checked payload, and the row it becomes but for the id."""
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A job that is ready to be enqueued: its kind, its checked payload and what was said about it."""
-
-    kind: str
     payload: str
-    options: EnqueueOptions
-    defaults: HandlerOptions
+    like: NewJob
 
-    def new_job(self, buckets: int) -> NewJob:
+    @property
+    def kind(self) -> str:
+        return self.like.kind
+
+    def new_job(self, job_id: str) -> NewJob:
         """Make the row; each call makes another job."""
-        said, usual = self.options, self.defaults
-        return NewJob(
-            id=new_id(),
-            queue=said.queue or usual.queue,
-            kind=self.kind,
-            payload=self.payload,
-            priority=usual.priority if said.priority is None else said.priority,
-            run_at=said.at,
-            delay_ms=round((said.delay or 0) * 1000),
-            max_attempts=said.max_attempts or usual.retry.max_attempts,
-            lease_ms=None if said.lease is None else round(said.lease * 1000),
-            key=said.key,
-            bucket=None if said.key is None else bucket(said.key, buckets),
-            unique=said.unique,
-            headers=encode_value(said.headers, "headers") if said.headers else None,
-            idempotency_key=said.idempotency_key,
-            window_ms=round(said.window * 1000),
-        )
+        return NewJob._make((job_id, *self.like[1:3], self.payload, *self.like[4:]))
+
+
+def likeness(kind: str, said: EnqueueOptions, usual: HandlerOptions, buckets: int) -> NewJob:
+    """Make the row that all jobs share about which the same was said; id and payload are still to come."""
+    return NewJob(
+        id="",
+        queue=said.queue or usual.queue,
+        kind=kind,
+        payload="",
+        headers=encode_value(said.headers, "headers") if said.headers else None,
+        priority=usual.priority if said.priority is None else said.priority,
+        run_at=said.at,
+        delay_ms=round((said.delay or 0) * 1000),
+        max_attempts=said.max_attempts or usual.retry.max_attempts,
+        lease_ms=None if said.lease is None else round(said.lease * 1000),
+        key=said.key,
+        bucket=None if said.key is None else bucket(said.key, buckets),
+        unique=said.unique,
+        idempotency_key=said.idempotency_key,
+        window_ms=round(said.window * 1000),
+    )
 
 
 class Using(Generic[P]):
     """A handler with something said about the jobs to come: `send.using(key="order:1").enqueue(…)`."""
 
-    def __init__(self, handler: Handler[P, Any], options: EnqueueOptions, tx: Any) -> None:
+    def __init__(self, handler: Handler[P, Any], like: NewJob, tx: Any) -> None:
         self._handler = handler
-        self._options = options
+        self._like = like
         self._tx = tx
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Check the arguments and return a job for `enqueue_many`."""
-        return self._handler.bound(self._options, args, kwargs)
+        return self._handler.bound(self._like, args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Check the arguments and add the job."""
@@ -88,7 +90,10 @@ class Handler(Generic[P, R]):
         self.kind = kind
         self.options = options
         self.signature = Signature.of(fn, Job)
+        self._like = self.like(EnqueueOptions())
         self.is_async = inspect.iscoroutinefunction(fn)
+        # Nothing but a coroutine to await: no time-out, and it does not ask for its job.
+        self.is_plain = self.is_async and options.timeout is None and self.signature.injected is None
         if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
             raise ConfigError(kind, "a handler must be a plain function or a coroutine function, not a generator", fn)
         functools.update_wrapper(self, fn)
@@ -101,19 +106,24 @@ class Handler(Generic[P, R]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Check the arguments and return a job for `enqueue_many`."""
-        return self.bound(_NOTHING, args, kwargs)
+        return self.bound(self._like, args, kwargs)
 
-    def bound(self, options: EnqueueOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
-        payload = self.signature.encode(self.kind, args, kwargs, self.app.options.payload_limit)
-        return Bound(self.kind, payload, options, self.options)
+    def bound(self, like: NewJob, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
+        return Bound(self.signature.encode(self.kind, args, kwargs, self.app.options.payload_limit), like)
+
+    def like(self, said: EnqueueOptions) -> NewJob:
+        """Make the row of jobs about which this was said."""
+        return likeness(self.kind, said, self.options, self.app.options.buckets)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Check the arguments and add the job, in a transaction of its own."""
-        return self.using().enqueue(*args, **kwargs)
+        [answer] = self.app.enqueue_many([self.bind(*args, **kwargs)])
+        return answer
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The async twin of `enqueue`."""
-        return await self.using().aenqueue(*args, **kwargs)
+        [answer] = await self.app.aenqueue_many([self.bind(*args, **kwargs)])
+        return answer
 
     def using(
         self,
@@ -150,4 +160,4 @@ class Handler(Generic[P, R]):
             headers=headers,
             **{name: value for name, value in (("window", window), ("lease", lease)) if value is not None},
         )
-        return Using(self, options, tx)
+        return Using(self, self.like(options), tx)

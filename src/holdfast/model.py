@@ -23,14 +23,17 @@ def when(stored: Any) -> datetime:
     return _EPOCH + timedelta(microseconds=int(stored))
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A job about to be enqueued; the id is ours, so that a repeated insert is harmless."""
+class NewJob(NamedTuple):
+    """A job about to be enqueued; the id is ours, so that a repeated insert is harmless.
+
+    The fields up to `unique` are the parameters of `enqueue` in their order, so that a batch becomes columns at once.
+    """
 
     id: str
     queue: str
     kind: str
     payload: str
+    headers: str | None = None
     priority: int = 0
     run_at: datetime | None = None
     delay_ms: int = 0
@@ -39,7 +42,6 @@ class NewJob:
     key: str | None = None
     bucket: int | None = None
     unique: str | None = None
-    headers: str | None = None
     idempotency_key: str | None = None
     window_ms: int = 86_400_000
 

@@ -20,6 +20,7 @@ from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge
 
 _encode = msgspec.json.Encoder().encode
 _convert = msgspec.convert
+_fields = msgspec.structs.asdict
 _WRITE_ERRORS = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 _READ_ERRORS = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _PLACE = re.compile(r"(.*) - at (?:`[^$`]+` in )?`\$(?:\.([^.\[`]+))?([^`]*)`", re.DOTALL)
@@ -93,7 +94,7 @@ class Signature:
             read = self.decoder.decode(text)
         except _READ_ERRORS as error:
             raise InvalidPayload(kind or self.name, *_place(error)) from error
-        arguments = {name: getattr(read, name) for name in self.traits}
+        arguments = _fields(read)
         for name, default in self.defaults.items():
             if arguments[name] is UNSET:
                 arguments[name] = default

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -86,12 +86,12 @@ class Store:
         self._threads: ThreadPoolExecutor | None = None
         self._thread_count = size
 
+    def _turn(self) -> AbstractContextManager[None]:
+        return self._turn_in_line() if self.embedded else nullcontext()
+
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _turn_in_line(self) -> Iterator[None]:
         """Wait in line where the database has one writer; a caller that holds the turn already would wait for ever."""
-        if not self.embedded:
-            yield
-            return
         patience = self.options.busy_timeout
         if not self._line.acquire(timeout=patience):
             raise DatabaseBusy("busy", f"another transaction of this process was not over within {patience:g} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Callable
@@ -11,18 +12,20 @@ from typing import Any
 from holdfast import events
 from holdfast.dialects.postgres import Postgres
 from holdfast.dialects.sessions import translated
+from holdfast.dialects.sqlite import path_of
 from holdfast.errors import DatabaseBusy, HoldfastError, redact
-from holdfast.flow import Rows, Statement
 from holdfast.links import Link
 from holdfast.store import Store
 
 # How often the listening session proves itself alive, and how long its own echo may take.
 PROBE, ECHO = 10.0, 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
-# SQLite: how often the file's change counter is read. The loop of 40 reads a second took 1 % of a core.
-WATCH = 0.025
-# MySQL: how often the newest job is looked for; docs/decisions/0010-mysql-drivers.md has what it costs.
-LOOK = 0.03
+# How often to look at SQLite's log, and at MySQL's newest job; docs/decisions/0011-idle-cost.md has what that costs.
+WATCH = 0.03
+LOOK = 0.06
+# SQLite: a log written within so many seconds may belong to a commit that is not to be seen yet (its fsync takes long),
+# or be written again without a later time; then only the change counter tells.
+FRESH = 1.0
 LONGEST_WATCH_PAUSE = 1.0
 
 Wake = Callable[[str | None], None]
@@ -122,7 +125,7 @@ class PostgresListener:
 
 
 class SqliteWatcher:
-    """Watches the file's change counter, which every commit of another connection moves."""
+    """Watches the file's change counter, which every commit of another connection moves, when the log was written."""
 
     def __init__(self, store: Store, worker: str, wake: Wake, emit: Emit) -> None:
         self._store = store
@@ -145,14 +148,19 @@ class SqliteWatcher:
     async def _watch(self) -> None:
         # Opening may wait for a lock; reading the counter never does.
         link = await asyncio.to_thread(self._store.open)
+        log = f"{path_of(self._store.url)}-wal"
         try:
             link.tell("pragma busy_timeout = 0")
-            seen = None
+            seen = before = None
             while True:
-                version = self._version(link)
-                if version != seen and version is not None:
-                    seen = version
-                    self._wake(None)
+                stamp = log_stamp(log)
+                # Reading the counter takes as much CPU as all the rest of a look.
+                if stamp is None or stamp != before:
+                    version = self._version(link)
+                    if version != seen and version is not None:
+                        seen = version
+                        self._wake(None)
+                before = stamp
                 await asyncio.sleep(WATCH)
         finally:
             link.close()
@@ -171,6 +179,17 @@ class SqliteWatcher:
         return int(version)
 
 
+def log_stamp(path: str) -> tuple[int, int, int] | None:
+    """Tell one state of SQLite's write-ahead log from another; None when it cannot be told."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    if time.time() - found.st_mtime < FRESH:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 class MysqlWatcher(PostgresListener):
     """Looks for the newest job many times a second, on a connection of its own: MySQL has nothing that tells.
 
@@ -180,12 +199,12 @@ class MysqlWatcher(PostgresListener):
 
     async def _listen(self) -> None:
         link = await self._store.aopen(None, "holdfast-watcher")
-        newest = Statement("newest", {}, text=link.dialect.place("select max(id) from holdfast_jobs"))
-        seen: Rows | None = None
+        newest = link.dialect.place("select max(id) from holdfast_jobs")
+        seen: Any = None
         try:
             while True:
                 async with asyncio.timeout(ECHO):
-                    rows = await link.session.run(newest)
+                    rows = await link.raw.fetch(newest)
                 if rows != seen:
                     seen = rows
                     self._wake(None)

@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 
 import aiosqlite
 import asyncpg
@@ -484,7 +483,7 @@ def test_a_drivers_error_comes_out_as_ours_with_the_drivers_as_the_cause(shop, c
     bound = shop.receipt.bind(order=1)
     # What no caller can say: it breaks a check that the table has.
     with pytest.raises(QueryFailed) as failed:
-        caller.enqueue(shop.hf, replace(bound, kind=None))
+        caller.enqueue(shop.hf, bound._replace(like=bound.like._replace(kind=None)))
     package = type(failed.value.__cause__).__module__.partition(".")[0]
     assert package in DRIVERS
     caller.rollback()

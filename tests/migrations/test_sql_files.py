@@ -54,9 +54,11 @@ def statements(store: Store, name: str, given: frozenset[str]) -> list[str]:
 
 
 def variants(store: Store, name: str) -> list[frozenset[str]]:
-    """Which optional lines to try: none, all, and each one alone."""
+    """Which optional lines to try: none, all, and each one alone; of blocks, which are alternatives, one at a time."""
     optional = store.dialect.optional.get(name, frozenset())
-    return [frozenset(), optional, *(frozenset({one}) for one in optional)]
+    blocks = optional & {"queues", "lane_queues"}
+    lines = [frozenset(), optional - blocks, *(frozenset({one}) for one in optional - blocks)]
+    return [some | {block} for some in lines for block in blocks] or lines
 
 
 def test_every_query_is_valid_on_the_migrated_postgres(pg_url: str) -> None:

@@ -40,10 +40,31 @@ def test_a_parameter_outside_the_marked_lines_chooses_nothing(dialect: Dialect) 
     assert dialect.compiled(strange, "named") is dialect.compiled(Statement("jobs_list", {"limit": 1}), "named")
 
 
-def test_only_queries_of_the_admin_have_optional_lines(dialect: Dialect) -> None:
-    assert set(dialect.optional) == {"jobs_list", "jobs_count", "dead_groups", "finished_pick", "audit_list"}
+BLOCKS = """\
+select id from (
+  -- when few:
+  select 1 as id
+  -- end
+  -- when many:
+  select 2 as id
+  union select :many
+  -- end
+) t"""
+
+
+def test_a_block_is_there_only_if_its_parameter_is_given() -> None:
+    assert optional_names([BLOCKS]) == {"few", "many"}
+    assert chosen(BLOCKS, frozenset({"few"})) == "select id from (\n  select 1 as id\n) t"
+    assert chosen(BLOCKS, frozenset({"many"})) == "select id from (\n  select 2 as id\n  union select :many\n) t"
+
+
+def test_only_queries_of_the_admin_claims_and_reaps_have_optional_lines(dialect: Dialect) -> None:
+    admin = {"jobs_list", "jobs_count", "dead_groups", "finished_pick", "audit_list"}
+    assert set(dialect.optional) == admin | {"claim", "reap_pick"}
 
 
 def test_both_dialects_choose_by_the_same_names() -> None:
     lite, pg = (dialect_for(url, StoreOptions()) for url in ("sqlite:///:memory:", "postgresql://localhost/x"))
-    assert lite.optional == pg.optional
+    # Only PostgreSQL begins claims at floors.
+    assert pg.optional["claim"] - lite.optional["claim"] == {"queues", "lane_queues"}
+    assert lite.optional == pg.optional | {"claim": lite.optional["claim"]}

@@ -1,16 +1,19 @@
 """Idle workers wake at once: by NOTIFY, by the file's change counter, by their own process; polling carries alone."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from holdfast import Retry, events
-from holdfast.wake import PostgresListener, SqliteWatcher
+from holdfast.dialects.sqlite import path_of
+from holdfast.wake import PostgresListener, SqliteWatcher, log_stamp
 from holdfast.worker import Worker
 from tests.proxy import Proxy
 from tests.worker.stage import Stage
@@ -211,3 +214,49 @@ def test_a_watcher_that_fails_comes_back(sqlite_stage: Stage, monkeypatch: pytes
 
     stage.work(lambda _: stage.until_said(events.ListenerRegained))
     assert len(stage.heard(events.ListenerLost)) == 1
+
+
+def test_a_watcher_reads_the_change_counter_only_when_the_log_was_written(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = sqlite_stage
+    real, reads, woken = SqliteWatcher._version, [], []
+
+    def counted(self: SqliteWatcher, link: Any) -> Any:
+        reads.append(link)
+        return real(self, link)
+
+    monkeypatch.setattr(SqliteWatcher, "_version", counted)
+    monkeypatch.setattr("holdfast.wake.WATCH", 0.001)
+
+    @stage.hf.job
+    async def act() -> None: ...
+
+    async def watch() -> None:
+        watching = asyncio.create_task(SqliteWatcher(stage.hf.store, "w", woken.append, stage.hf.events.emit).serve())
+        await stage.until(lambda: woken)
+        os.utime(f"{path_of(stage.url)}-wal", (0, 0))
+        await asyncio.sleep(0.02)
+        reads.clear()
+        await asyncio.sleep(0.05)
+        assert reads == []
+        woken.clear()
+        await asyncio.to_thread(act.enqueue)
+        await stage.until(lambda: woken)
+        watching.cancel()
+
+    asyncio.run(watch())
+
+
+def test_a_log_that_was_just_written_tells_nothing_yet(tmp_path: Path) -> None:
+    """Its commit may become visible later, once the disk has it, and the next write may leave the same time."""
+    log = tmp_path / "shop.db-wal"
+    assert log_stamp(str(log)) is None
+    log.write_bytes(b"frame")
+    assert log_stamp(str(log)) is None
+    os.utime(log, (0, 0))
+    old = log_stamp(str(log))
+    assert old is not None
+    assert log_stamp(str(log)) == old
+    os.utime(log, (1, 1))
+    assert log_stamp(str(log)) != old

@@ -17,11 +17,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.flow import AsyncSession, Columns, Statement
+from holdfast.flow import AsyncSession, Statement
 from holdfast.options import StoreOptions
 
 Style = Literal["named", "pyformat", "format", "qmark", "dollar"]
@@ -29,13 +29,18 @@ Style = Literal["named", "pyformat", "format", "qmark", "dollar"]
 TABLES = ("jobs", "finished", "keys", "workers", "audit", "meta")
 SCHEMA_VERSION = 1
 
+# Not importlib.resources: that alone takes 13 ms to import.
+_HERE = Path(__file__).parent
+
 _HEADER = re.compile(r"^-- ([a-z][a-z0-9_]*): ", re.MULTILINE)
-_COMMENT = re.compile(r"^\s*--.*\n?", re.MULTILINE)
+# The marks of optional blocks look like comments and stay.
+_COMMENT = re.compile(r"^[ \t]*--(?! when [a-z_]+:$| end$).*\n?", re.MULTILINE)
 _END = re.compile(r";[ \t]*(?:\n|$)")
 # One pattern for both, so that a prefix or schema that itself starts with holdfast_ is not replaced again.
 _NAME = re.compile(rf"\bholdfast_(?:({'|'.join(TABLES)})\b)?")
 _RETURNS = re.compile(r"^\s*(select|with|pragma)\b|\breturning\b", re.IGNORECASE)
 _WHEN = re.compile(r"^.*-- when ([a-z_]+)[ \t]*(?:\n|$)", re.MULTILINE)
+_WHEN_BLOCK = re.compile(r"^[ \t]*-- when ([a-z_]+):\n(.*?)^[ \t]*-- end\n", re.MULTILINE | re.DOTALL)
 _HOP = re.compile(r"-- hop[ \t]*$", re.MULTILINE)
 # A string literal, a cast, or a parameter: only the last is replaced.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%|\?")
@@ -85,12 +90,13 @@ def split_statements(text: str) -> tuple[str, ...]:
 
 def optional_names(parts: Sequence[str]) -> frozenset[str]:
     """Name the parameters that decide which lines a query has."""
-    return frozenset(match[1] for part in parts for match in _WHEN.finditer(part))
+    return frozenset(match[1] for part in parts for mark in (_WHEN, _WHEN_BLOCK) for match in mark.finditer(part))
 
 
 def chosen(sql: str, given: frozenset[str]) -> str:
-    """Leave out the lines whose parameter is not given."""
-    return _WHEN.sub(lambda line: line[0] if line[1] in given else "", sql)
+    """Leave out the lines, and the blocks of lines, whose parameter is not given."""
+    blocks = _WHEN_BLOCK.sub(lambda block: block[2] if block[1] in given else "", sql)
+    return _WHEN.sub(lambda line: line[0] if line[1] in given else "", blocks)
 
 
 def compile_statement(sql: str, style: Style) -> Compiled:
@@ -121,12 +127,12 @@ def compile_statement(sql: str, style: Style) -> Compiled:
 
 @lru_cache
 def read_sql(name: str) -> str:
-    return resources.files("holdfast.dialects").joinpath("sql", f"{name}.sql").read_text("utf-8")
+    return _HERE.joinpath("sql", f"{name}.sql").read_text("utf-8")
 
 
 def migration_files(name: str) -> list[tuple[int, str, str]]:
     """List (number, title, text) of a dialect's migrations in their order."""
-    folder = resources.files("holdfast.dialects").joinpath("migrations", name)
+    folder = _HERE / "migrations" / name
     found = []
     for entry in folder.iterdir():
         match = re.fullmatch(r"(\d{4})_(\w+)\.sql", entry.name)
@@ -144,6 +150,8 @@ class Dialect(ABC):
     begin: ClassVar[str] = "begin"
     # True where there is no async driver: async callers get the sync pump on a thread.
     embedded: ClassVar[bool] = False
+    # True where a deleted row stays in the indexes until the server has cleaned up: claims begin at a floor then.
+    keeps_dead_rows: ClassVar[bool] = False
     # Queries run once per row of their batch instead of once per batch.
     row_wise: ClassVar[frozenset[str]] = frozenset()
     # True where the driver has no arrays: a list becomes so many parameters, as `in (:kinds)` wants them.
@@ -242,8 +250,3 @@ def chain(error: BaseException) -> list[BaseException]:
         found.append(one)
         todo += [one.__cause__, getattr(one, "orig", None)]
     return found
-
-
-def rows_of(batch: Columns) -> list[dict[str, Any]]:
-    """Turn columns into one parameter dict per row."""
-    return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]

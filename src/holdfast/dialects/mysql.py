@@ -74,6 +74,7 @@ class Mysql(Dialect):
     style: ClassVar[Style] = "format"
     spreads_lists: ClassVar[bool] = True
     # Lists that are many parameters; all others are one JSON text.
+    keeps_dead_rows: ClassVar[bool] = True
     spread: ClassVar[frozenset[str]] = frozenset({"kinds", "leases", "queues", "row_ids", "states"})
 
     def __init__(self, options: StoreOptions) -> None:
@@ -102,6 +103,8 @@ class Mysql(Dialect):
         return params
 
     def _value(self, name: str, value: Any) -> Any:
+        if name.startswith("lane_"):
+            return value
         if isinstance(value, list) and name not in self.spread:
             return msgspec.json.encode(value).decode()
         return plain(value)

@@ -15,11 +15,14 @@ from holdfast.options import StoreOptions
 
 _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
 _LOST = ("08", "57P", "53300")
+# Columns of `enqueue_many` that are never NULL.
+_FILLED_IN = ("queue", "kind", "priority", "delay_ms", "max_attempts")
 
 
 class Postgres(Dialect):
     name: ClassVar[str] = "postgres"
     style: ClassVar[Style] = "pyformat"
+    keeps_dead_rows: ClassVar[bool] = True
 
     def __init__(self, options: StoreOptions) -> None:
         super().__init__(options)
@@ -34,8 +37,10 @@ class Postgres(Dialect):
         return f"{self.options.schema}.{bare}" if self.options.schema else bare
 
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
-        channel = self.channel if self.options.notify else None
-        return {"now": now, "channel": channel} | statement.params | (statement.batch or {})
+        batch = statement.batch or {}
+        if statement.name == "enqueue_many":
+            batch = {name: _short(name, column) for name, column in batch.items()}
+        return {"now": now, "channel": self.channel if self.options.notify else None} | statement.params | batch
 
     def connect(self, url: str) -> Any:
         return connect(url, self.options)
@@ -67,6 +72,14 @@ class Postgres(Dialect):
         if state.startswith(_LOST) or (not state and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text)
+
+
+def _short(name: str, column: list[Any]) -> list[Any]:
+    """Send once what is the same in all rows, and NULLs not at all: `enqueue_many` fills them in."""
+    first = column[0]
+    if (first is not None and name not in _FILLED_IN) or column.count(first) < len(column):
+        return column
+    return [] if first is None else [first]
 
 
 def driver_error(error: BaseException) -> BaseException | None:

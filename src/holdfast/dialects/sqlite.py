@@ -18,10 +18,12 @@ from holdfast.options import StoreOptions
 MEMORY = ":memory:"
 OLDEST = (3, 35, 0)  # RETURNING
 
+_PLAIN = {str, int, bool, type(None)}
+
 
 class Sqlite(Dialect):
     name: ClassVar[str] = "sqlite"
-    style: ClassVar[Style] = "named"
+    style: ClassVar[Style] = "qmark"
     embedded: ClassVar[bool] = True
     begin: ClassVar[str] = "begin immediate"
     row_wise: ClassVar[frozenset[str]] = frozenset({"enqueue_many"})
@@ -29,9 +31,11 @@ class Sqlite(Dialect):
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
         params = {name: plain(value) for name, value in statement.params.items()}
         params["now"] = plain(now) if now is not None else time.time_ns() // 1000
-        if statement.batch is not None and statement.name not in self.row_wise:
-            rows = zip(*statement.batch.values(), strict=True)
-            params["batch"] = json.dumps([[plain(v) for v in row] for row in rows], ensure_ascii=False)
+        if statement.batch is not None:
+            columns = {name: plain_column(column) for name, column in statement.batch.items()}
+            if statement.name in self.row_wise:
+                return params | columns
+            params["batch"] = json.dumps(list(zip(*columns.values(), strict=True)), ensure_ascii=False)
         return params
 
     def connect(self, url: str) -> sqlite3.Connection:
@@ -66,6 +70,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return json.dumps([plain(v) for v in value], ensure_ascii=False)
     return value
+
+
+def plain_column(column: list[Any]) -> list[Any]:
+    """As `plain`, for each value of a column; most columns need nothing done, which their types tell at once."""
+    return column if set(map(type, column)) <= _PLAIN else [plain(value) for value in column]
 
 
 def path_of(url: str) -> str:

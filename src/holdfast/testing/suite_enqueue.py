@@ -50,9 +50,36 @@ def test_a_job_added_as_one_of_many_is_the_same_as_one_added_alone(do: Do, clock
         "delay_ms": 2_500,
     }
     do(jobs.enqueue(new_job(**said)))
-    do(jobs.enqueue_many([new_job(**said)]))
-    one, many = (row._replace(id="") for row in look.live())
-    assert one == many
+    do(jobs.enqueue_many([new_job(**said), new_job(**said)]))
+    one, *many = (row._replace(id="") for row in look.live())
+    assert many == [one, one]
+
+
+def test_each_job_of_many_keeps_what_was_said_of_it_alone(do: Do, clock: Clock, look: Look) -> None:
+    said: dict[str, tuple[Any, Any]] = {
+        "queue": ("mail", "bulk"),
+        "kind": ("send", "noop"),
+        "payload": ('{"to":"ada"}', "{}"),
+        "priority": (5, 0),
+        "max_attempts": (2, 5),
+        "delay_ms": (2_500, 0),
+        "lease_ms": (1_500, None),
+        "key": ("k", None),
+        "bucket": (3, None),
+        "headers": ('{"a":"b"}', None),
+        "run_at": (clock.now + timedelta(hours=1), None),
+        "unique": ("u", None),
+    }
+    # One column differs in each batch, and one batch differs in all of them.
+    for names in [*([name] for name in said), list(said)]:
+        pair = [new_job(**{name: said[name][n] for name in names}) for n in (0, 1, 1)]
+        do(jobs.enqueue_many(pair))
+        together = {row.id: row._replace(id="") for row in look.live()}
+        look.rows("delete from holdfast_jobs")
+        for job in pair:
+            do(jobs.enqueue(job))
+        assert {row.id: row._replace(id="") for row in look.live()} == together
+        look.rows("delete from holdfast_jobs")
 
 
 def test_many_jobs_are_answered_in_their_order(do: Do, clock: Clock) -> None:
@@ -105,10 +132,11 @@ def test_a_value_of_a_wrong_type_is_refused_and_the_store_works_on(do: Do, look:
 
 
 def test_a_repeated_enqueue_of_the_same_id_adds_nothing(do: Do, clock: Clock, look: Look) -> None:
-    job = new_job()
+    job, other = new_job(), new_job()
     assert do(jobs.enqueue(job)) == do(jobs.enqueue(job)) == Enqueued(job.id)
     assert do(jobs.enqueue_many([job])) == [Enqueued(job.id)]
-    assert len(look.live()) == 1
+    assert do(jobs.enqueue_many([job, other])) == [Enqueued(job.id), Enqueued(other.id)]
+    assert len(look.live()) == 2
 
 
 def test_a_repeated_enqueue_of_a_claimed_job_changes_nothing(do: Do, clock: Clock, look: Look) -> None:

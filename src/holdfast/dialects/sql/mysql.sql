@@ -119,19 +119,21 @@ update json_table(:batch, '$[*]' columns (
 select urgency, available_at, available_at <= coalesce(cast(:now as datetime(6)), utc_timestamp(6))  -- hop
   from holdfast_jobs force index (holdfast_jobs_claim_idx)
  where state = 'pending' and queue = :queue and urgency > :urgency
+   and urgency < :until  -- when lane_queues
  order by urgency, available_at
  limit 1;
 select id
   from holdfast_jobs force index (holdfast_jobs_claim_idx)
  where state = 'pending' and queue = :queue and urgency = :urgency
    and available_at <= coalesce(cast(:now as datetime(6)), utc_timestamp(6))
+   and available_at between :floor and :ceiling  -- when lane_queues
    and kind in (:kinds)  -- when kinds
  order by available_at, id
  limit :limit
    for update skip locked;
 select j.id, j.queue, j.kind, j.payload, j.headers, j.`key`, j.priority, j.attempts + 1, j.max_attempts, j.fence + 1,
        coalesce(j.lease_ms,
-           cast(elt(field(j.kind, :kinds), :leases) as signed),  -- when kinds
+           cast(elt(field(j.kind, :kinds), :leases) as signed),  -- when leases
            :lease_ms),
        j.available_at, j.created_at, j.cancel_requested
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
@@ -141,7 +143,7 @@ update json_table(:found, '$[*]' columns (id char(36) character set ascii collat
    set j.state = 'leased', j.fence = j.fence + 1, j.attempts = j.attempts + 1, j.leased_by = :worker,
        j.leased_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)),
        j.lease_expires_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval 1000 * coalesce(j.lease_ms,
-           cast(elt(field(j.kind, :kinds), :leases) as signed),  -- when kinds
+           cast(elt(field(j.kind, :kinds), :leases) as signed),  -- when leases
            :lease_ms) microsecond;
 
 -- renew: put the end of held leases off, and tell who was asked to stop.
@@ -225,6 +227,7 @@ update holdfast_jobs set progress = :progress where id = :id and fence = :fence;
 select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested
   from holdfast_jobs force index (holdfast_jobs_lease_idx)
  where state = 'leased' and lease_expires_at < coalesce(cast(:now as datetime(6)), utc_timestamp(6))
+   and lease_expires_at >= coalesce(cast(:now as datetime(6)), utc_timestamp(6)) - interval :look_back_ms * 1000 microsecond  -- when look_back_ms
    and kind in (:kinds)  -- when kinds
    and id not in (select u.id from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u)
  order by lease_expires_at
