@@ -10,6 +10,8 @@ from holdfast.sources import Source
 
 # Claim ahead what the slots finish in so many seconds.
 AHEAD = 0.25
+# Claims of so many jobs cost as little per job as larger ones, and the next is under way before the buffer is empty.
+ENOUGH = 500
 
 # Where to claim, kinds with their leases in milliseconds, and how many jobs of them.
 Plan = list[tuple[Source, dict[str, int], int]]
@@ -48,9 +50,9 @@ class Appetite:
         self._rate = 0.0
 
     def _room(self) -> int:
-        """Return how many jobs to claim now; none until half of what was claimed ahead is used up."""
+        """Return how many jobs to claim now; none until enough of what was claimed ahead is used up."""
         ahead = min(self._most, int(self._finishing_rate() * AHEAD))
-        self.low = ahead // 2
+        self.low = max(ahead // 2, ahead - ENOUGH)
         buffered = len(self._slots.buffer)
         if buffered > self.low:
             return 0

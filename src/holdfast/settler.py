@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,7 +30,7 @@ class Settler:
         self,
         run: Callable[[Flow[Any]], Awaitable[Any]],
         emit: Callable[[events.Event], None],
-        forget: Callable[[Ended], None],
+        forget: Callable[[Iterable[Ended]], None],
         worker: str,
     ) -> None:
         self._run = run
@@ -52,18 +52,20 @@ class Settler:
     def add(self, ended: Ended) -> None:
         """Take an outcome."""
         if ended.write is None:
-            self._report(ended)
+            self._report([ended])
             return
+        if not self._waiting:
+            self._empty.clear()
+            self._something.set()
         self._waiting.append(ended)
-        self._empty.clear()
-        self._something.set()
-        if self.unsettled >= BOUND:
-            self._room.clear()
 
     def add_and_hold(self, ended: Ended) -> Awaitable[Any] | None:
         """Take an outcome from a slot; returns something to wait for when too many are unwritten."""
         self.add(ended)
-        return None if self._room.is_set() else self._room.wait()
+        if len(self._waiting) + self._writing < BOUND:
+            return None
+        self._room.clear()
+        return self._room.wait()
 
     async def serve(self) -> None:
         while True:
@@ -80,23 +82,19 @@ class Settler:
 
     def _take(self) -> list[Ended]:
         """Take the next batch, each job once: an old lease and a new one of the same job must not be mixed up."""
-        batch: dict[Any, Ended] = {}
-        again: list[Ended] = []
-        for ended in self._waiting[:BATCH]:
-            if ended.work.key in batch:
-                again.append(ended)
-            else:
-                batch[ended.work.key] = ended
-        self._waiting = again + self._waiting[BATCH:]
-        return list(batch.values())
+        batch, rest = self._waiting[:BATCH], self._waiting[BATCH:]
+        first: dict[Any, Ended] = {}
+        for ended in batch:
+            first.setdefault(ended.work.key, ended)
+        if len(first) < len(batch):
+            rest = [ended for ended in batch if first[ended.work.key] is not ended] + rest
+        self._waiting = rest
+        return list(first.values())
 
     async def _write(self, batch: list[Ended]) -> None:
         self._writing = len(batch)
-        by_source: dict[str, list[Ended]] = {}
-        for ended in batch:
-            by_source.setdefault(ended.work.source.name, []).append(ended)
-        for part in by_source.values():
-            await self._settle(part)
+        for source in {ended.work.source.name for ended in batch}:
+            await self._settle([ended for ended in batch if ended.work.source.name == source])
         self._writing = 0
         if self.unsettled < BOUND:
             self._room.set()
@@ -111,8 +109,7 @@ class Settler:
         except StoreError as error:
             await self._settle_apart(batch, error)
             return
-        for ended in batch:
-            self._report(ended, lost=ended.work.lease.job_id in settled.lost)
+        self._report(batch, settled.lost)
 
     async def _settle_apart(self, batch: list[Ended], error: StoreError) -> None:
         """Write a refused batch in halves, and a single refused outcome in plainer words."""
@@ -127,7 +124,7 @@ class Settler:
             await self._settle([Ended(ended.work, plainer, ended.event)])
             return
         # Nothing about it can be written. Its lease runs out, and the reaper has its own way to end a job.
-        self._forget(ended)
+        self._forget([ended])
         self._emit(events.SettleRefused(*self._about(ended), str(error)))
 
     def _plainer(self, ended: Ended, error: StoreError) -> Write | None:
@@ -143,19 +140,19 @@ class Settler:
             return write._replace(error=None)
         return None
 
-    def _report(self, ended: Ended, lost: bool = False) -> None:
-        self._forget(ended)
-        if lost:
-            self._emit(events.LeaseWasLost(*self._about(ended)))
-        elif ended.event is not None:
-            self._emit(ended.event)
+    def _report(self, batch: Sequence[Ended], lost: Collection[str] = ()) -> None:
+        self._forget(batch)
+        for ended in batch:
+            if lost and ended.work.lease.job_id in lost:
+                self._emit(events.LeaseWasLost(*self._about(ended)))
+            elif ended.event is not None:
+                self._emit(ended.event)
 
     def _about(self, ended: Ended) -> tuple[str, str, str, str, int]:
         lease = ended.work.lease
         return (self._worker, lease.job_id, lease.kind, lease.queue, lease.attempt)
 
     def _record(self, ended: Ended, error: StoreError) -> str:
-        now, attempt = datetime.now(UTC), ended.work.lease.attempt
-        began = datetime.fromtimestamp(ended.work.started_at, UTC) if ended.work.started_at else now
+        began, now, attempt = ended.work.started_at, datetime.now(UTC), ended.work.lease.attempt
         record = ErrorRecord.of(error, attempt=attempt, worker=self._worker, started_at=began, failed_at=now)
         return record.named("ResultDropped").to_json()

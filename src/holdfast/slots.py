@@ -12,8 +12,8 @@ from typing import Any
 from holdfast.executor import Ended, Executor, Interrupt, Work
 from holdfast.sources import Source
 
-# A handler that never waits would keep the loop to itself: let others in after so many seconds.
-TURN = 0.005
+# Handlers that never wait would keep the loop to themselves: let others in after so many seconds.
+TURN = 0.002
 # How long handlers that ignore their cancellation are waited for at the very end.
 CLOSING = 1.0
 
@@ -26,9 +26,11 @@ class Slots:
         count: int,
         executor: Executor,
         on_end: Callable[[Ended], Awaitable[Any] | None],
-        on_free: Callable[[], None],
+        on_hunger: Callable[[], None],
     ) -> None:
         self.count = count
+        # Call `on_hunger` when an attempt ends and no more than so many jobs wait; -1: never.
+        self.hungry_at = -1
         self.buffer: deque[Work] = deque()
         self.running: set[Work] = set()
         self.finished = 0
@@ -36,11 +38,12 @@ class Slots:
         self.busy = 0.0
         self._executor = executor
         self._on_end = on_end
-        self._on_free = on_free
+        self._on_hunger = on_hunger
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._closing = False
+        self._sprinting = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> list[asyncio.Task[None]]:
@@ -64,15 +67,15 @@ class Slots:
 
     def interrupt(self, work: Work, why: Interrupt) -> None:
         """Stop an attempt: an async handler is cancelled, a `def` one is told by its job's flags."""
-        if work.slot is None or work.interrupt is not None or work.job is None:
+        job = work.job
+        if work.slot is None or work.interrupt is not None:
             return
-        if why != "stop" and work.job.completing:
+        if job is not None and why != "stop" and job.completing:
             # Its own commit is under way, or done, and took the row: the fence has the word there, not this news.
             return
-        if why == "cancelled":
-            work.job.cancel_requested = True
-        else:
-            work.job.lost = True
+        if job is not None:
+            job.cancel_requested = job.cancel_requested or why == "cancelled"
+            job.lost = job.lost or why != "cancelled"
         if work.handler.is_async or why == "stop":
             work.interrupt = why
             work.slot.cancel()
@@ -103,35 +106,41 @@ class Slots:
     async def _take_turn(self, task: asyncio.Task[Any]) -> None:
         if not self.buffer:
             await self._job_comes()
-        ends = time.monotonic() + TURN
-        while self.buffer and not self._closing:
-            pressure = await self._run(self.buffer.popleft(), task)
-            self._on_free()
-            if pressure is not None:
-                await pressure
-            if time.monotonic() > ends:
-                await asyncio.sleep(0)
-                return
-
-    async def _run(self, work: Work, task: asyncio.Task[Any]) -> Awaitable[Any] | None:
-        self.running.add(work)
         self._quiet.clear()
-        work.slot = task
+        # One slot at a time may run job after job; if each did so, claims would wait for all of them in turn.
+        sprints, self._sprinting = not self._sprinting, True
+        ends = time.monotonic() + TURN if sprints else 0.0
         try:
-            try:
+            while self.buffer and not self._closing:
+                work = self.buffer.popleft()
+                self.running.add(work)
+                work.slot = task
                 ended = await self._executor.attempt(work)
-            finally:
                 work.slot = None
                 if task.cancelling() and not self._closing:
                     await self._let_it_strike(task)
-            self.finished += 1
-            self.busy += time.monotonic() - work.started
-            return self._on_end(ended)
+                now = time.monotonic()
+                pressure = self._take_down(work, ended, now)
+                if pressure is not None:
+                    await pressure
+                if now > ends:
+                    break
         finally:
-            # Only now, so that whoever waits for quiet finds the outcome handed on.
-            self.running.discard(work)
+            self._sprinting = self._sprinting and not sprints
             if not self.running:
                 self._quiet.set()
+        await asyncio.sleep(0)
+
+    def _take_down(self, work: Work, ended: Ended, now: float) -> Awaitable[Any] | None:
+        """Hand an outcome on; gives what the slot must wait for before its next job."""
+        self.finished += 1
+        self.busy += now - work.started
+        pressure = self._on_end(ended)
+        # Only now, so that whoever waits for quiet finds the outcome handed on.
+        self.running.discard(work)
+        if len(self.buffer) <= self.hungry_at:
+            self._on_hunger()
+        return pressure
 
     async def _let_it_strike(self, task: asyncio.Task[Any]) -> None:
         """Take a cancellation that the handler never waited for: here it hits no other job."""

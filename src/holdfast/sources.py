@@ -5,12 +5,14 @@ A source turns the steps of a job's life into flows; the worker, its slots and i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast import jobs
 from holdfast.flow import Flow, Steps, flow
 from holdfast.jobs import Backoff, Renewed, Settled
+from holdfast.lanes import Lanes, LookBack, Start
 from holdfast.model import Finish, Lease, PutBack, Reaped
 
 
@@ -43,33 +45,64 @@ class Source(Protocol):
 
 
 class JobsSource:
-    """Our own tables."""
+    """Our own tables.
+
+    `floors` is for databases that leave done jobs in their indexes for a while: claims and reaps then begin where the
+    last ones ended.
+    """
 
     name = "jobs"
 
-    def __init__(self, queues: Sequence[str], handlers: Mapping[str, Any]) -> None:
+    def __init__(self, queues: Sequence[str], handlers: Mapping[str, Any], *, floors: bool = False) -> None:
         self.queues = queues
         self.handlers = handlers
+        self._floors = floors
+        # By the kinds that are claimed together.
+        self._lanes: dict[tuple[str, ...], Lanes] = {}
+        self._look_back = LookBack()
 
     def check(self) -> None:
         """Nothing: whoever uses these tables has compared their version."""
 
     def claim(self, leases: Mapping[str, int], limit: int, worker: str) -> Flow[list[Lease]]:
-        return jobs.claim(self.queues, limit=limit, worker=worker, leases=leases)
+        lanes = self._lanes.setdefault(tuple(leases), Lanes(self.queues))
+        return self._claim_from(lanes, leases, limit, worker)
+
+    @flow
+    def _claim_from(self, lanes: Lanes, leases: Mapping[str, int], limit: int, worker: str) -> Steps[list[Lease]]:
+        began = time.monotonic()
+        start = lanes.start(began) if self._floors else Start("all")
+        claiming = jobs.claim(self.queues, limit=limit, worker=worker, leases=leases, lanes=start.lanes)
+        claimed = yield from claiming.start()
+        if self._floors:
+            lanes.learn(start, claimed, limit, began, time.monotonic())
+        return claimed
 
     def renew(self, leases: Sequence[Lease], worker: str) -> Flow[Renewed]:
         return jobs.renew([(lease, lease.lease_ms) for lease in leases])
 
-    def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Flow[Settled]:
-        return jobs.settle(finishes, returns)
+    @flow
+    def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Steps[Settled]:
+        settled = yield from jobs.settle(finishes, returns).start()
+        if any(one.delay_ms is None for one in returns):
+            # They went back to their old places, below the floors.
+            for lanes in self._lanes.values():
+                lanes.forget()
+        return settled
 
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
         return jobs.complete(lease, result, keep=keep)
 
-    def reap(self, exclude: Sequence[Lease], limit: int, backoff: Backoff) -> Flow[list[Reaped]]:
-        return jobs.reap(
-            kinds=list(self.handlers), exclude=[lease.id for lease in exclude], limit=limit, backoff=backoff
-        )
+    @flow
+    def reap(self, exclude: Sequence[Lease], limit: int, backoff: Backoff) -> Steps[list[Reaped]]:
+        began = time.monotonic()
+        look_back = self._look_back.seconds(began) if self._floors else None
+        held = [lease.id for lease in exclude]
+        kinds = list(self.handlers)
+        reaping = jobs.reap(kinds=kinds, exclude=held, limit=limit, backoff=backoff, look_back=look_back)
+        reaped = yield from reaping.start()
+        self._look_back.learn(look_back, len(reaped) < limit, began, time.monotonic())
+        return reaped
 
     def release_strays(self, worker: str, known: Sequence[Lease]) -> Flow[int]:
         return jobs.release_strays(worker, [lease.id for lease in known])

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -13,7 +14,7 @@ from typing import Any
 class Call:
     """One call on a thread, and the future that the event loop waits for."""
 
-    __slots__ = ("_context", "_fn", "_loop", "abandoned", "future", "over")
+    __slots__ = ("_context", "_fn", "abandoned", "future", "over")
 
     def __init__(self, fn: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[Any] = loop.create_future()
@@ -21,7 +22,6 @@ class Call:
         self.abandoned = False
         self.over = False
         self._fn = fn
-        self._loop = loop
         self._context = contextvars.copy_context()
 
     def run(self) -> tuple[Any, BaseException | None]:
@@ -30,20 +30,14 @@ class Call:
         except BaseException as error:
             return None, error
 
-    def deliver(self, value: Any, error: BaseException | None) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._settle, value, error)
-        except RuntimeError:
-            # The loop is closed: the worker stopped and nobody waits any more.
-            return
-
-    def _settle(self, value: Any, error: BaseException | None) -> None:
+    def settle(self, value: Any, error: BaseException | None) -> None:
+        """Tell whoever waits; on the event loop."""
         if self.future.done():
             return
         if error is None:
             self.future.set_result(value)
-        elif isinstance(error, StopIteration):
-            # A future refuses StopIteration; a handler that leaks one has failed all the same.
+        elif isinstance(error, StopIteration | GeneratorExit):
+            # A future refuses the first, and the second closes whoever awaits it; the handler has failed all the same.
             self.future.set_exception(RuntimeError(f"the handler raised {error!r}"))
         else:
             self.future.set_exception(error)
@@ -61,10 +55,13 @@ class Threads:
         # Calls handed in and not yet over: more than threads means that one more thread is needed.
         self._load = 0
         self._named = 0
+        # What has ended since the loop was last told: one wake-up serves all of it.
+        self._ended: list[tuple[Call, Any, BaseException | None]] = []
 
     def submit(self, fn: Callable[[], Any]) -> Call:
         """Run `fn` on a thread, in the caller's context."""
-        call = Call(fn, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        call = Call(fn, loop)
         with self._lock:
             self._load += 1
             needed = self._load > self._started and self._started < self._limit
@@ -73,7 +70,7 @@ class Threads:
                 self._named += 1
         self._calls.put(call)
         if needed:
-            threading.Thread(target=self._serve, name=f"{self._name}-{self._named}", daemon=True).start()
+            threading.Thread(target=self._serve, args=(loop,), name=f"{self._name}-{self._named}", daemon=True).start()
         return call
 
     def abandon(self, call: Call) -> None:
@@ -91,7 +88,13 @@ class Threads:
         for _ in range(idle_and_busy):
             self._calls.put(None)
 
-    def _serve(self) -> None:
+    def _tell(self) -> None:
+        with self._lock:
+            ended, self._ended = self._ended, []
+        for call, value, error in ended:
+            call.settle(value, error)
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while (call := self._calls.get()) is not None:
             value, error = (None, None) if call.abandoned else call.run()
             with self._lock:
@@ -100,6 +103,11 @@ class Threads:
                     # Its place was given away when it was abandoned.
                     return
                 self._load -= 1
-            call.deliver(value, error)
+                self._ended.append((call, value, error))
+                first = len(self._ended) == 1
+            if first:
+                # A closed loop refuses: the worker stopped, and nobody waits any more.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._tell)
             # The frame outlives the wait for the next call, and must not keep this one's objects alive.
             del call, value, error

@@ -25,6 +25,8 @@ SILENT = timedelta(seconds=60)
 FORGET = timedelta(days=1)
 REAP = 1.0
 REAP_BATCH = 500
+# A reap that took a second is not made again for so many.
+REAP_SHARE = 10
 PRUNE = 60.0
 PRUNE_CHUNK = 1_000
 # Of every pruning round so much time at most, so that a large backlog never starves the rest.
@@ -43,6 +45,8 @@ class Upkeep:
         self._worker = worker
         self._shortest = min(h.options.lease for source in worker.sources for h in source.handlers.values())
         self._shorter = asyncio.Event()
+        # Not before: reaping that has become slow must not become all that the database does.
+        self._reap_due = 0.0
 
     def start(self) -> list[asyncio.Task[None]]:
         rounds: list[tuple[str, float, Round]] = [
@@ -103,7 +107,7 @@ class Upkeep:
             part = [work for work in due if work.source is source]
             # An answer that takes a whole lease comes too late: give up on that connection and ask again on another.
             renewing = source.renew([work.lease for work in part], worker.id)
-            renewed = await worker.outlive(renewing, within=max(1.0, self._shortest / 2))
+            renewed = await worker.reach.outlive(renewing, within=max(1.0, self._shortest / 2))
             for work in part:
                 self._after_renewal(work, renewed, now)
 
@@ -119,8 +123,13 @@ class Upkeep:
             self._worker.cancel(work)
 
     async def _reap(self) -> None:
+        began = time.monotonic()
+        if began < self._reap_due:
+            return
         for source in self._worker.sources:
             await self._reap_from(source)
+        ended = time.monotonic()
+        self._reap_due = ended + REAP_SHARE * (ended - began)
 
     async def _reap_from(self, source: Source) -> None:
         worker = self._worker
@@ -129,7 +138,7 @@ class Upkeep:
             REAP_BATCH,
             lambda kind, attempt: float(source.handlers[kind].options.retry.delay(attempt)),
         )
-        for one in await worker.outlive(reaping) if reaping is not None else ():
+        for one in await worker.reach.outlive(reaping) if reaping is not None else ():
             about = (one.leased_by or "", one.id, one.kind, one.queue, one.attempt)
             worker.app.events.emit(events.JobReaped(*about, one.outcome))
             if one.outcome == "dead":
@@ -137,25 +146,25 @@ class Upkeep:
 
     async def _beat(self) -> None:
         worker = self._worker
-        status = await worker.outlive(registry.beat(worker.id, worker.info()))
+        status = await worker.reach.outlive(registry.beat(worker.id, worker.info()))
         if status == "draining" and not worker.stopping:
             worker.stop("the registry says draining")
-        for silent in await worker.outlive(registry.bury(SILENT)):
+        for silent in await worker.reach.outlive(registry.bury(SILENT)):
             worker.app.events.emit(events.WorkerBuried(silent))
-        await worker.outlive(registry.forget(FORGET))
+        await worker.reach.outlive(registry.forget(FORGET))
 
     async def _prune(self) -> None:
         worker = self._worker
         deadline = time.monotonic() + PRUNE_TURN
         pruned = 0
-        for outcome, queue in await worker.outlive(jobs.prune_queues()):
+        for outcome, queue in await worker.reach.outlive(jobs.prune_queues()):
             older_ms = round(retention(worker.app.queue_options(queue), outcome) * 1000)
             full = True
             while full and time.monotonic() < deadline and not worker.stopping:
-                count = await worker.outlive(jobs.prune(outcome, queue, older_ms, limit=PRUNE_CHUNK))
+                count = await worker.reach.outlive(jobs.prune(outcome, queue, older_ms, limit=PRUNE_CHUNK))
                 pruned += count
                 full = count == PRUNE_CHUNK
-        keys = await worker.outlive(jobs.prune_keys(limit=PRUNE_CHUNK))
+        keys = await worker.reach.outlive(jobs.prune_keys(limit=PRUNE_CHUNK))
         if pruned or keys:
             worker.app.events.emit(events.Pruned(worker.id, pruned, keys))
 

@@ -7,26 +7,28 @@ anybody is told, and what it leaves behind another worker takes over when the le
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast import events, migrate, registry
 from holdfast.appetite import Appetite
 from holdfast.dialects import SCHEMA_VERSION
-from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, StoreError
+from holdfast.errors import ConfigError, StoreError
 from holdfast.executor import Ended, Executor, Work
 from holdfast.flow import Flow
 from holdfast.ids import new_id
 from holdfast.model import Lease, PutBack
 from holdfast.options import text
-from holdfast.outage import LONGEST_PAUSE, Outage, refused
+from holdfast.outage import Outage
 from holdfast.payload import encode_value
+from holdfast.reach import Reach
 from holdfast.retry import Duration, seconds, whole
 from holdfast.settler import Settler
 from holdfast.slots import Slots
@@ -38,8 +40,6 @@ from holdfast.wake import make_waker
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
-T = TypeVar("T")
-
 # The most jobs to claim ahead of the slots.
 BUFFER = 2_000
 # A job that waited this long in the buffer goes back to its queue, where another worker may take it.
@@ -47,10 +47,6 @@ PATIENCE = 2.0
 FIRST_POLL = 0.05
 # The worker's own connections: claim, settle, renew, reap, beat and prune, one each, so that none ever waits.
 CONNECTIONS = 6
-# A database that says nothing for so long is taken for lost: a cut cable sends no error.
-ANSWER = 30.0
-# How often an error that no dialect knows is outlived before it is called a defect.
-STRANGE = 3
 
 
 class Worker:
@@ -83,7 +79,7 @@ class Worker:
         # A job of any kind may be enqueued to any queue, so queues that were named are served for all kinds.
         self.handlers = {kind: h for kind, h in app.handlers.items() if h.options.queue in self.queues or queues}
         foreign = [source for source in app.foreign.sources if source.handlers]
-        ours = [JobsSource(self.queues, self.handlers)] if self.handlers else []
+        ours = [self._jobs()] if self.handlers else []
         self.sources: list[Source] = [*ours, *foreign]
         if not self.sources:
             raise ConfigError("worker", "needs handlers: register one with @hf.job, or import what does", self.queues)
@@ -100,6 +96,9 @@ class Worker:
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
         self._why = ""
+
+    def _jobs(self) -> JobsSource:
+        return JobsSource(self.queues, self.handlers, floors=self.app.store.dialect.keeps_dead_rows)
 
     def _served_queues(self, queues: Sequence[str] | None) -> list[str]:
         if isinstance(queues, str):
@@ -149,16 +148,14 @@ class Worker:
 
     def _begin(self) -> None:
         emit = self.app.events.emit
-        self._outage = Outage(self.id, emit)
+        self.reach = Reach(self.store, Outage(self.id, emit))
         self._wake = asyncio.Event()
-        # What the last round of claims found: more than it could take; something that it had no room for.
-        self._more, self._hungry = False, False
-        # True when leases may be ours without our knowing, because the answer to a claim was lost.
-        self._strays, self._failed_claims = False, 0
+        # Whether the last round of claims found more than it could take.
+        self._more = False
         self.threads = Threads(self.concurrency, "holdfast-handler")
         self.executor = Executor(self.app, self.id, self.threads)
-        self.settler = Settler(self._write, emit, self._forget, self.id)
-        self.slots = Slots(self.concurrency, self.executor, self.settler.add_and_hold, self._slot_is_free)
+        self.settler = Settler(self.reach.outlive, emit, self._forget, self.id)
+        self.slots = Slots(self.concurrency, self.executor, self.settler.add_and_hold, self._wake.set)
         self.appetite = Appetite(self.sources, self.slots, self.buffer_limit)
         self.upkeep = Upkeep(self)
         waker = make_waker(self.store, self.id, self._on_wake, emit)
@@ -235,7 +232,7 @@ class Worker:
         for work in left:
             self.slots.interrupt(work, "stop")
         await self._flush(deadline)
-        if self._strays:
+        if self.reach.strays:
             await self._release_strays(self._say)
         return released + len(left)
 
@@ -253,7 +250,7 @@ class Worker:
         """Let a claim under way come to its end: cut short, it would leave leases that nobody knows of."""
         await self._unless(self._at_once, asyncio.wait([self._claims]), 2.0)
         if not self._claims.done():
-            self._strays = True
+            self.reach.strays = True
             self._claims.cancel()
             await asyncio.wait([self._claims])
 
@@ -319,7 +316,7 @@ class Worker:
         took, plan = 0, self.appetite.plan()
         self._more = False
         # Set before the first wait: a slot that becomes free from now on must not be missed.
-        self._hungry = any(limit <= 0 for _, _, limit in plan)
+        self._hunger(any(limit <= 0 for _, _, limit in plan))
         for source, leases, limit in plan:
             if limit <= 0 or self.stopping:
                 continue
@@ -327,31 +324,26 @@ class Worker:
             claimed = await self._claim(source, leases, limit)
             took += claimed
             self._more = self._more or claimed >= limit
-        self._hungry = self._hungry or self._more
+        if self._more:
+            self._hunger(True)
         return took
 
+    def _hunger(self, hungry: bool) -> None:
+        """Have a slot that ends an attempt wake the claims once the buffer is low, or not."""
+        self.slots.hungry_at = self.appetite.low if hungry else -1
+
     async def _claim(self, source: Source, leases: dict[str, int], limit: int) -> int:
-        work = source.claim(leases, limit, self.id)
         asked_at = time.monotonic()
-        try:
-            claimed = await self._ask(work, ANSWER)
-        except StoreError as error:
-            # The claim may have been committed without our hearing of it: give such leases back once we can.
-            self._strays = self._strays or not isinstance(error, DatabaseBusy)
-            self._failed_claims += 1
-            await self._outage.pause(error, self._failed_claims)
-            return 0
-        self._failed_claims = 0
-        self._outage.over(asked_at)
+        claimed = await self.reach.claim(source.claim(leases, limit, self.id))
         if claimed:
             self.app.events.emit(events.JobsClaimed(self.id, len(claimed), time.monotonic() - asked_at))
         self._take([self._work(source, lease, asked_at) for lease in claimed])
         return len(claimed)
 
     async def _give_back_strays(self) -> None:
-        if self._strays:
-            await self._release_strays(self.outlive)
-            self._strays = False
+        if self.reach.strays:
+            await self._release_strays(self.reach.outlive)
+            self.reach.strays = False
 
     def _work(self, source: Source, lease: Lease, asked_at: float) -> Work:
         keep = self._keeps.get(lease.queue)
@@ -362,13 +354,12 @@ class Worker:
     def _take(self, works: list[Work]) -> None:
         """Take charge of what was claimed: run it, or see at once that it is not to run."""
         ready = []
+        self.upkeep.hold(min((work.lease.lease_ms for work in works), default=math.inf) / 1000)
         for work in works:
-            earlier = self.held.get(work.key)
-            if earlier is not None:
+            if work.key in self.held:
                 # The job came round again while an attempt of ours, reaped by others, is still at it.
-                self.lose(earlier)
+                self.lose(self.held[work.key])
             self.held[work.key] = work
-            self.upkeep.hold(work.lease.lease_ms / 1000)
             if work.lease.cancel_requested:
                 self.settler.add(self.executor.cancelled(work, "cancelled before it ran"))
             else:
@@ -377,49 +368,6 @@ class Worker:
             self._give_back(ready)
         else:
             self.slots.feed(ready)
-
-    async def outlive(self, work: Flow[T], *, within: float = ANSWER) -> T:
-        """Run a flow however long the database is away; every flow of the worker is safe to repeat.
-
-        Raises: StoreError when the database is there and refuses the data itself.
-        """
-        tries = 0
-        while True:
-            asked_at = time.monotonic()
-            try:
-                value = await self._ask(work, within)
-            except StoreError as error:
-                if refused(error):
-                    raise
-                tries += 1
-                await self._outage.pause(error, tries, min(LONGEST_PAUSE, within / 3))
-            else:
-                self._outage.over(asked_at)
-                return value
-
-    async def _write(self, work: Flow[T]) -> T:
-        return await self.outlive(work)
-
-    async def _ask(self, work: Flow[T], within: float) -> T:
-        """Run a flow once; silence and errors that no dialect knows count as a lost database, for a while."""
-        strange = 0
-        while True:
-            try:
-                # A thread cannot be called back, and SQLite's own time-out bounds it.
-                async with asyncio.timeout(None if self.store.embedded else within):
-                    return await self.store.arun_once(work)
-            except TimeoutError as error:
-                raise DatabaseUnavailable(f"no answer within {within:g} s") from error
-            except StoreError:
-                raise
-            except Exception as error:
-                # A driver may break in ways of its own when its connection does. A defect shows by repeating.
-                strange += 1
-                self._strays = True
-                if strange >= STRANGE:
-                    raise
-                events.log.warning("%s failed: %r; trying again", work, error)
-                await asyncio.sleep(strange * 0.1)
 
     # What helpers call
 
@@ -465,20 +413,17 @@ class Worker:
         }
         return encode_value(about, "worker info")
 
-    def _forget(self, ended: Ended) -> None:
-        self._let_go(ended.work)
-        if isinstance(ended.write, PutBack) and ended.write.delay_ms == 0:
-            # To be tried again at once: not every database tells its workers so.
-            self._wake.set()
+    def _forget(self, batch: Iterable[Ended]) -> None:
+        for ended in batch:
+            self._let_go(ended.work)
+            if ended.write.__class__ is PutBack and ended.write.delay_ms == 0:
+                # To be tried again at once: not every database tells its workers so.
+                self._wake.set()
 
     def _let_go(self, work: Work) -> None:
         # Only if it is this lease's entry: the same job may have been claimed again meanwhile.
         if self.held.get(work.key) is work:
             del self.held[work.key]
-
-    def _slot_is_free(self) -> None:
-        if self._hungry and len(self.slots.buffer) <= self.appetite.low:
-            self._wake.set()
 
     def _on_wake(self, queue: str | None) -> None:
         if queue is None or queue in self.queues:

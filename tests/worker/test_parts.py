@@ -104,8 +104,8 @@ def test_fast_handlers_are_claimed_ahead_for_up_to_the_limit() -> None:
     time.sleep(0.02)
     work.finished, work.busy = 100_000, 0.02
     assert planned(appetite) == 2_020
-    assert appetite.low == 1_000
-    work.buffer = [None] * 1_500
+    assert appetite.low == 1_500
+    work.buffer = [None] * 1_501
     assert planned(appetite) == 0
     appetite.lose()
     work.buffer = []

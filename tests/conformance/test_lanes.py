@@ -1,0 +1,92 @@
+"""Claims that begin at floors find what they must: near the floor at once, below it in time, new priorities at once."""
+
+import math
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from holdfast import jobs, migrate
+from holdfast.lanes import Lanes, Start, Width
+from holdfast.model import Finish, Lease, PutBack, when
+from holdfast.sources import JobsSource
+from holdfast.store import Store
+from holdfast.testing import new_job
+
+
+@pytest.fixture(params=["pg_url", "mariadb_url", "mysql_url"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    store = Store(request.getfixturevalue(request.param))
+    store.run(migrate.apply(store.migrations))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def last(store: Store) -> Lease:
+    """A job that was claimed and is done: the floor."""
+    store.run(jobs.enqueue(new_job()))
+    [lease] = store.run(jobs.claim("mail", limit=1))
+    store.run(jobs.settle([Finish(lease.id, lease.fence, "done")]))
+    return lease
+
+
+def known(last: Lease) -> Lanes:
+    lanes = Lanes(["mail"])
+    lanes.learn(Start("all"), [last], 10, 0.0, 1.0)
+    return lanes
+
+
+def before(last: Lease, seconds: float) -> dict[str, object]:
+    return {"run_at": when(last.available_at) - timedelta(seconds=seconds)}
+
+
+@pytest.mark.parametrize("width, below", [("deep", 8), ("slice", 100), ("all", 100)])
+def test_what_turns_up_below_the_floor_is_found(store: Store, last: Lease, width: Width, below: float) -> None:
+    """By one kind of wider claim alone."""
+    source = JobsSource(["mail"], {"noop": None}, floors=True)
+    lanes = source._lanes[("noop",)] = known(last)
+    lanes._due = {"all": math.inf, "deep": math.inf, "slice": math.inf, width: 0.0}
+    late = new_job(**before(last, below))
+    store.run(jobs.enqueue(late))
+
+    found = [lease.id for _ in range(3) for lease in store.run(source.claim({"noop": 30_000}, 10, "w"))]
+
+    assert found == [late.id]
+
+
+def test_a_claim_near_its_floor_leaves_what_is_far_below(store: Store, last: Lease) -> None:
+    """Otherwise the tests above would prove nothing."""
+    store.run(jobs.enqueue(new_job(**before(last, 8))))
+
+    assert store.run(jobs.claim("mail", limit=10, leases={"noop": 1}, lanes=known(last)._columns("near"))) == []
+
+
+def test_a_new_priority_is_found_at_once(store: Store, last: Lease) -> None:
+    added = [new_job(priority=priority) for priority in (7, -7)]
+    store.run(jobs.enqueue_many(added))
+
+    claimed = store.run(jobs.claim("mail", limit=10, leases={"noop": 1}, lanes=known(last)._columns("near")))
+
+    assert [lease.id for lease in claimed] == [job.id for job in added]
+
+
+def test_jobs_that_go_back_to_their_place_are_claimed_again_at_once(store: Store, last: Lease) -> None:
+    source = JobsSource(["mail"], {"noop": None}, floors=True)
+    source._lanes[("noop",)] = known(last)
+    store.run(jobs.enqueue(new_job(**before(last, 100))))
+    [lease] = store.run(jobs.claim("mail", limit=1))
+    store.run(source.settle([], [PutBack(lease.id, lease.fence, None, 1)], "w"))
+
+    assert [again.id for again in store.run(source.claim({"noop": 30_000}, 10, "w"))] == [lease.id]
+
+
+def test_lanes_are_served_by_priority_then_age_and_no_further_than_the_limit(store: Store, last: Lease) -> None:
+    low, high = new_job(priority=-1), new_job(priority=1)
+    old, new = new_job(**before(last, 0.1)), new_job()
+    store.run(jobs.enqueue_many([low, new, old, high]))
+    lanes = known(last)._columns("near")
+
+    claimed = store.run(jobs.claim("mail", limit=3, leases={"noop": 1}, lanes=lanes))
+
+    assert [lease.id for lease in claimed] == [high.id, old.id, new.id]

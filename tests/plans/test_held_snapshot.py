@@ -1,0 +1,73 @@
+"""An idle transaction keeps every done job in the indexes. What claims and reaps read must not grow with them."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import jobs, migrate
+from holdfast.flow import Flow
+from holdfast.lanes import Lanes, Start
+from holdfast.model import Finish, Lease
+from holdfast.store import Store
+from holdfast.testing import new_job
+from tests.plans.explain import explain, first_statement
+
+pytestmark = pytest.mark.slow
+
+DONE = 20_000
+
+
+@pytest.fixture
+def store(pg_url: str) -> Iterator[Store]:
+    store = Store(pg_url)
+    store.run(migrate.apply(store.migrations))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def connection(store: Store) -> Iterator[Any]:
+    with psycopg.connect(store.url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def last(store: Store) -> Iterator[Lease]:
+    """Jobs that came ten milliseconds apart and are done, while somebody holds a snapshot; the last of them."""
+    began = datetime.now(UTC) - timedelta(hours=1)
+    with psycopg.connect(store.url) as idle:
+        idle.execute("set transaction isolation level repeatable read")
+        idle.execute("select count(*) from holdfast_jobs")
+        new = [new_job(run_at=began + n * timedelta(milliseconds=10)) for n in range(DONE)]
+        store.run(jobs.enqueue_many(new))
+        leases = store.run(jobs.claim("mail", limit=DONE, lease_ms=1))
+        store.run(jobs.settle([Finish(lease.id, lease.fence, "done") for lease in leases]))
+        yield leases[-1]
+
+
+def pages(store: Store, connection: Any, work: Flow[Any]) -> int:
+    return explain(store, connection, first_statement(work), "force_generic_plan").buffers
+
+
+def known(last: Lease) -> Lanes:
+    lanes = Lanes(["mail"])
+    lanes.learn(Start("all"), [last], 10, 0.0, 1.0)
+    return lanes
+
+
+def test_a_claim_from_its_floor_reads_little(store: Store, connection: Any, last: Lease) -> None:
+    store.run(jobs.enqueue_many([new_job() for _ in range(10)]))
+    near = jobs.claim("mail", limit=10, leases={"noop": 30_000}, lanes=known(last)._columns("near"))
+    front = jobs.claim("mail", limit=10, leases={"noop": 30_000})
+
+    assert pages(store, connection, near) * 5 < pages(store, connection, front)
+
+
+def test_a_reap_that_looks_back_a_little_reads_little(store: Store, connection: Any, last: Lease) -> None:
+    everything = jobs.reap(kinds=["noop"])
+    since = jobs.reap(kinds=["noop"], look_back=0.001)
+
+    assert pages(store, connection, since) * 5 < pages(store, connection, everything)

@@ -1,0 +1,158 @@
+"""Lanes: where claims begin, how seldom the dear ones are made, and that no stretch of a queue is left out for good."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.lanes import BOTTOM, DEEP, LOOK_AT_ALL, MARGIN, MOST, NEAR, SHARE, SLICE, TOP, Lanes, LookBack, Start
+from holdfast.model import Lease
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CHEAP, DEAR = 0.001, 1.0
+
+
+def lease(seconds: float, priority: int = 0, queue: str = "mail") -> Lease:
+    at = NOON + timedelta(seconds=seconds)
+    return Lease("id", queue, "act", "{}", None, None, priority, 1, 5, 1, 30_000, at, at)
+
+
+def lanes(*claimed: Lease, cost: float = DEAR, queues: tuple[str, ...] = ("mail",)) -> Lanes:
+    """Lanes after one claim from the front."""
+    made = Lanes(queues)
+    made.learn(made.start(0.0), list(claimed), 1_000, 0.0, cost)
+    return made
+
+
+def parts(start: Start) -> list[tuple[Any, ...]]:
+    assert start.lanes is not None
+    return list(zip(*start.lanes.values(), strict=True))
+
+
+def floors(start: Start) -> list[datetime]:
+    return [floor for *_, floor, _ in parts(start) if floor is not None]
+
+
+def test_the_first_claim_begins_at_the_front() -> None:
+    assert Lanes(["mail"]).start(0.0) == Start("all")
+
+
+def test_a_queue_that_gave_nothing_has_no_floor() -> None:
+    assert lanes().start(1.0) == Start("all")
+
+
+def test_claims_from_the_front_go_on_while_they_are_cheap() -> None:
+    known = lanes(lease(0), cost=CHEAP)
+
+    assert known.start(CHEAP * (SHARE + 2)).width == "all"
+    assert known.start(CHEAP * SHARE / 2).width == "near"
+
+
+def test_a_dear_claim_from_the_front_is_rare() -> None:
+    known = lanes(lease(0), cost=DEAR)
+
+    assert known.start(DEAR * SHARE).width != "all"
+    assert known.start(DEAR * (10 * SHARE + 2)).width == "all"
+
+
+def test_a_claim_begins_a_little_below_the_last_job_claimed() -> None:
+    start = lanes(lease(0), lease(7)).start(DEAR)
+
+    assert floors(start) == [lease(7).available_at - NEAR]
+
+
+def test_lanes_and_gaps_cover_every_priority_the_most_urgent_first() -> None:
+    start = lanes(lease(0, 5), lease(0, 4), lease(0, 1)).start(DEAR)
+
+    covered = [(priority, below, above) for _, priority, below, above, *_ in parts(start)]
+    assert covered == [(None, TOP, 5), (5, 5, 5), (4, 4, 4), (None, 4, 1), (1, 1, 1), (None, 1, BOTTOM)]
+
+
+def test_lanes_of_one_priority_come_by_age_whatever_their_queue() -> None:
+    start = lanes(lease(9, queue="a"), lease(3, queue="b"), queues=("a", "b", "c")).start(DEAR)
+
+    assert [queue for queue, priority, *_ in parts(start) if priority is not None] == ["b", "a"]
+    assert {queue for queue, priority, *_ in parts(start) if priority is None} == {"a", "b", "c"}
+
+
+def test_a_floor_rises_and_falls_only_to_what_a_full_claim_left_behind() -> None:
+    known = lanes(lease(10))
+    known.learn(Start("near"), [lease(4)], 2, 1.0, 1.0)
+    assert floors(known.start(1.0)) == [lease(10).available_at - NEAR]
+
+    known.learn(Start("near"), [lease(3), lease(4)], 2, 1.0, 1.0)
+    assert floors(known.start(1.0)) == [lease(4).available_at - NEAR]
+
+
+def test_now_and_then_a_claim_begins_further_below() -> None:
+    known = lanes(lease(0), cost=DEAR)
+    start = known.start(DEAR * (SHARE + 1))
+
+    assert (start.width, floors(start)) == ("deep", [lease(0).available_at - DEEP])
+    known.learn(start, [], 10, 21.0, 21.5)
+    assert known.start(21.6).width != "deep"
+
+
+def test_slices_walk_the_whole_way_from_the_front_to_the_floor_and_begin_again() -> None:
+    known = lanes(lease(0), cost=DEAR)
+    known.learn(Start("near"), [lease(12)], 10, 1.0, 1.0)
+    walked = []
+    for _ in range(8):
+        start = Start("slice", known._columns("slice"))
+        [(begin, end)] = [(floor, ceiling) for *_, floor, ceiling in parts(start) if ceiling is not None]
+        walked.append((begin, end))
+        known.learn(start, [], 10, 2.0, 2.0)
+
+    origin, floor = lease(0).available_at, lease(12).available_at
+    way = [(None, origin), (origin, origin + SLICE), (origin + SLICE, origin + 2 * SLICE), (origin + 2 * SLICE, floor)]
+    assert walked == way + way
+
+
+def test_a_full_claim_walks_the_same_slice_again() -> None:
+    known = lanes(lease(0), cost=DEAR)
+    known.learn(Start("near"), [lease(12)], 10, 1.0, 1.0)
+    before = known._columns("slice")
+    known.learn(Start("slice", before), [lease(20, 9)], 1, 2.0, 2.0)
+
+    assert known._slice == 0
+
+
+def test_every_slice_carries_the_ordinary_lanes_too() -> None:
+    known = lanes(lease(0), cost=DEAR)
+
+    ordinary, sliced = known._columns("near"), Start("slice", known._columns("slice"))
+    assert set(zip(*ordinary.values(), strict=True)) < set(parts(sliced))
+    # The slice first: what waits there is older.
+    assert parts(sliced)[1][5] is not None
+
+
+def test_forgotten_floors_mean_the_front() -> None:
+    known = lanes(lease(0), cost=DEAR)
+    known.forget()
+
+    assert known.start(1.0).width == "all"
+
+
+def test_too_many_lanes_are_forgotten() -> None:
+    known = Lanes([f"q{n}" for n in range(MOST + 1)])
+    known.learn(known.start(0.0), [lease(0, queue=f"q{n}") for n in range(MOST + 1)], 10_000, 0.0, 1.0)
+
+    assert known.start(1.0).width == "all"
+
+
+@pytest.mark.parametrize("clean, expected", [(True, 4.0 + MARGIN), (False, None)])
+def test_expired_leases_are_looked_for_since_the_last_look_that_left_none(clean: bool, expected: float | None) -> None:
+    look = LookBack()
+    assert look.seconds(0.0) is None
+    look.learn(None, clean, 1.0, 1.0)
+
+    assert look.seconds(5.0) == expected
+
+
+def test_now_and_then_all_expired_leases_are_looked_for() -> None:
+    look = LookBack()
+    look.learn(None, True, 0.0, 1.0)
+    look.learn(3.0, True, 2.0, 2.0)
+
+    assert look.seconds(1.0 + max(LOOK_AT_ALL, SHARE) - 0.1) is not None
+    assert look.seconds(1.0 + max(LOOK_AT_ALL, SHARE)) is None
