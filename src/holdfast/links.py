@@ -12,12 +12,12 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from holdfast.dialects.base import Dialect
 from holdfast.dialects.sessions import Clock, OwnSession, translated
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable
-from holdfast.flow import Flow, Statement, adrive, drive
+from holdfast.flow import AsyncSession, Flow, Statement, adrive, drive
 
 T = TypeVar("T")
 
@@ -33,14 +33,25 @@ def runs_alone(dialect: Dialect, first: Statement) -> bool:
 
 
 class Link:
-    """A sync connection in autocommit mode, with explicit transactions."""
+    """A sync connection in autocommit mode, with explicit transactions.
 
-    def __init__(self, raw: Any, dialect: Dialect, clock: Clock) -> None:
-        self.raw = raw
+    A connection that lay idle through an outage is dead, and BEGIN is where that shows. Nothing has been done yet then,
+    so it is begun again on a new connection.
+    """
+
+    def __init__(self, connect: Callable[[], Any], dialect: Dialect, clock: Clock) -> None:
         self.dialect = dialect
         # Its transaction could not be ended: nobody may be lent this link again.
         self.broken = False
-        self.session = OwnSession(dialect, raw.cursor, dialect.style, clock)
+        self._connect = connect
+        self._clock = clock
+        self._open()
+
+    def _open(self) -> None:
+        with translated(self.dialect):
+            self.raw = self._connect()
+        self.session = OwnSession(self.dialect, self.raw.cursor, self.dialect.style, self._clock)
+        self._lived = False
 
     def transact(self, work: Flow[T]) -> T:
         """Run a flow in a transaction of its own, or bare when its one statement is one already."""
@@ -52,7 +63,7 @@ class Link:
     @contextmanager
     def transaction(self) -> Iterator[Any]:
         """Commit what the block did, or roll it back when it raises."""
-        self.tell(self.dialect.begin)
+        self._begin()
         try:
             yield self.raw
             # Inside, because SQLite leaves the transaction open when COMMIT finds the file busy.
@@ -60,6 +71,17 @@ class Link:
         except BaseException:
             self._roll_back()
             raise
+
+    def _begin(self) -> None:
+        try:
+            self.tell(self.dialect.begin)
+        except DatabaseUnavailable:
+            if not self._lived:
+                raise
+            self.close()
+            self._open()
+            self.tell(self.dialect.begin)
+        self._lived = True
 
     def _roll_back(self) -> None:
         try:
@@ -77,12 +99,22 @@ class Link:
 
 
 class AsyncLink:
-    """An async connection in autocommit mode, with explicit transactions."""
+    """The async twin of `Link`; made by `open`."""
 
-    def __init__(self, raw: Any, dialect: Dialect, clock: Clock) -> None:
-        self.raw = raw
+    raw: Any
+    session: AsyncSession
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], dialect: Dialect, clock: Clock) -> None:
         self.dialect = dialect
-        self.session = dialect.asession(raw, clock)
+        self._connect = connect
+        self._clock = clock
+
+    async def open(self) -> Self:
+        with translated(self.dialect):
+            self.raw = await self._connect()
+        self.session = self.dialect.asession(self.raw, self._clock)
+        self._lived = False
+        return self
 
     async def transact(self, work: Flow[T]) -> T:
         """Run a flow in a transaction of its own, or bare when its one statement is one already."""
@@ -94,7 +126,7 @@ class AsyncLink:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
         """Commit what the block did, or roll it back when it raises."""
-        await self.tell(self.dialect.begin)
+        await self._begin()
         try:
             yield self.raw
         except Exception:
@@ -106,6 +138,17 @@ class AsyncLink:
             self.close()
             raise
         await self.tell("commit")
+
+    async def _begin(self) -> None:
+        try:
+            await self.tell(self.dialect.begin)
+        except DatabaseUnavailable:
+            if not self._lived:
+                raise
+            self.close()
+            await self.open()
+            await self.tell(self.dialect.begin)
+        self._lived = True
 
     async def tell(self, sql: str) -> None:
         with translated(self.dialect):

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from holdfast import adopt, migrate
 from holdfast.dialects import SCHEMA_VERSION, dialect_for
-from holdfast.dialects.sessions import translated
 from holdfast.dialects.sqlite import MEMORY, path_of
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, redact
 from holdfast.flow import Flow, adrive, drive
@@ -189,14 +188,11 @@ class Store:
 
     def open(self) -> Link:
         """Open a sync connection that belongs to the caller."""
-        with translated(self.dialect):
-            return Link(self.dialect.connect(self.url), self.dialect, self.clock)
+        return Link(lambda: self.dialect.connect(self.url), self.dialect, self.clock)
 
     async def aopen(self, url: str | None = None, name: str = "holdfast") -> AsyncLink:
         """Open an async connection that belongs to the caller."""
-        with translated(self.dialect):
-            raw = await self.dialect.aconnect(url or self.url, name)
-            return AsyncLink(raw, self.dialect, self.clock)
+        return await AsyncLink(lambda: self.dialect.aconnect(url or self.url, name), self.dialect, self.clock).open()
 
     def _apool(self) -> AsyncPool:
         loop = asyncio.get_running_loop()

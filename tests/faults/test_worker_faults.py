@@ -294,6 +294,36 @@ def test_a_connection_gone_stale_is_no_outage(pg_stage: Stage, pg_proxy: Proxy) 
     assert not stage.heard(events.DatabaseLost)
 
 
+@pytest.mark.parametrize("colour", ["async", "def"])
+def test_a_connection_gone_stale_costs_no_attempt(pg_stage: Stage, pg_proxy: Proxy, colour: str) -> None:
+    """The handler's transaction begins on a connection that died while it lay idle."""
+    stage = pg_stage
+    hf = Holdfast(pg_proxy.url(stage.url), notify=False)
+    hf.on(events.Event, stage.said.append)
+
+    if colour == "async":
+
+        @hf.job(kind="act")
+        async def act(job: Job, n: int) -> None:
+            async with job.transaction() as tx:
+                await tx.execute("select 1")
+    else:
+
+        @hf.job(kind="act")
+        def act(job: Job, n: int) -> None:
+            with job.transaction() as tx:
+                tx.execute("select 1")
+
+    async def body(_: Worker) -> None:
+        for n in range(3):
+            await act.aenqueue(n=n)
+            await stage.until_said(events.JobDone, n + 1)
+            pg_proxy.reset_all()
+
+    stage.work(body, hf, poll=0.05)
+    assert not stage.heard(events.JobRetried)
+
+
 def test_a_locked_file_costs_time_and_nothing_else(sqlite_stage: Stage) -> None:
     """Somebody holds the write lock for longer than the busy time-out and the lease."""
     stage = sqlite_stage
