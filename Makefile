@@ -32,7 +32,7 @@ fix: .venv/ready ## Mend what ruff can mend, and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: .venv/ready ## Measure throughput and latency on this machine
+bench: .venv/ready ## Measure beside raw SQL and other queues (ARGS="--no-peers --on sqlite", "--study big", …)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 kill: .venv/ready ## Kill workers at random for a minute and count what was lost

@@ -1,17 +1,48 @@
-"""`make bench`: start a PostgreSQL server, then measure on it and on an SQLite file."""
+"""`make bench`: measure on servers of its own, PostgreSQL and MariaDB, and on an SQLite file, beside the peers."""
 
-import sys
 import tempfile
+from contextlib import ExitStack
+from typing import Any
 
-from holdfast.cli.bench import bench
-from tests.servers import Postgres
+import click
+
+from holdfast.cli.bench import bench_options, measure
+from tests.bench import peers
+from tests.servers import MariaDB, Postgres, Unavailable
+
+DATABASES = ("sqlite", "postgres", "mariadb")
+# So that the server counts statements.
+SETTINGS = {"shared_preload_libraries": "pg_stat_statements"}
 
 
-def main(arguments: list[str]) -> None:
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, Postgres() as postgres:
-        urls = [f"sqlite:///{folder}/bench.db", postgres.fresh_database()]
-        bench([word for url in urls for word in ("--url", url)] + arguments, prog_name="make bench")
+@click.command()
+@click.option("--on", "databases", multiple=True, type=click.Choice(DATABASES), help="Where; everywhere unless told.")
+@click.option("--peers/--no-peers", "with_peers", default=True, help="Whether other queues take part on PostgreSQL.")
+@bench_options
+def main(databases: tuple[str, ...], with_peers: bool, **options: Any) -> None:
+    """Measure Holdfast beside raw-SQL loops and other queues, on servers of its own."""
+    chosen = databases or (DATABASES if options["study"] is None else ("postgres",))
+    specs, notes = [], {}
+    if with_peers and options["study"] is None and "postgres" in chosen:
+        specs, notes = peers.found(lambda what: click.echo(what, err=True))
+    with ExitStack() as stack:
+        urls = []
+        for name in chosen:
+            try:
+                urls.append(_url(name, stack))
+            except Unavailable as absent:
+                notes[absent.name] = f"not measured: {absent.why}"
+        measure(urls, peers=specs, notes=notes, **options)
+
+
+def _url(name: str, stack: ExitStack) -> str:
+    if name == "sqlite":
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-"))
+        return f"sqlite:///{folder}/bench.db"
+    if name == "postgres":
+        return stack.enter_context(Postgres(settings=SETTINGS)).fresh_database()
+    return stack.enter_context(MariaDB()).fresh_database()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(prog_name="make bench")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-Unit = Literal["jobs/s", "ms"]
-Handler = Literal["async def", "def"]
+from holdfast.bench.side import Side
+
+Unit = Literal["jobs/s", "ms", "%", "1/s", "MB"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,56 +20,46 @@ class Size:
     one: int = 1_000
     many: int = 20_000
     per_call: int = 1_000
-    drain: int = 15_000
+    drain: int = 20_000
     samples: int = 70
+    rate: int = 1_000
+    flow_seconds: float = 3.0
+    idle_seconds: float = 10.0
     rounds: int = 3
 
     @classmethod
     def quick(cls) -> Size:
         """A smoke run: every row, no figures worth reading."""
-        return cls(one=20, many=200, per_call=100, drain=200, samples=5, rounds=1)
+        return cls(
+            one=20, many=200, per_call=100, drain=200, samples=5, rate=100, flow_seconds=0.2, idle_seconds=0.3, rounds=1
+        )
 
 
-class Side(Protocol):
-    """Something that can do the work: Holdfast, a raw-SQL loop, later a peer. Names go into the report."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one round of a row gave: one figure, or many samples; and what it cost the server, by name."""
 
-    name: str
-
-    async def clear(self) -> None:
-        """Delete every job, live and finished."""
-
-    async def enqueue_one(self, count: int) -> None:
-        """Add so many jobs on a sync connection, each in a transaction of its own."""
-
-    async def aenqueue_one(self, count: int) -> None:
-        """Add so many jobs on an async connection, each in a transaction of its own."""
-
-    async def enqueue_many(
-        self, count: int, per_call: int, handler: Handler = "async def", *, keep: bool = True
-    ) -> None:
-        """Add jobs for a handler, so many per call; `keep` says whether they shall be kept once they are done."""
-
-    async def drain(self, count: int, *, keep: bool) -> float:
-        """Finish that many waiting jobs and return the seconds until the last outcome was committed."""
-
-    async def unfinished(self) -> int:
-        """Count the live jobs."""
-
-    async def latencies(self, samples: int) -> list[float]:
-        """Return milliseconds from before the enqueue, in another process, to the handler, on an idle queue."""
+    values: list[float]
+    costs: dict[str, float] = field(default_factory=dict)
 
 
-Measure = Callable[[Side], Awaitable[list[float]]]
+Measure = Callable[[Side], Awaitable[Reading]]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is measured; a latency gives many readings a round, told by the quantiles named."""
+    """What is measured, and what a side must be able to do for it.
+
+    Samples are told by the quantiles named; several figures of a round by the names of `parts` and their units.
+    """
 
     name: str
     unit: Unit
+    needs: str
     measure: Measure
     quantiles: tuple[float, ...] = ()
+    parts: tuple[tuple[str, Unit], ...] = ()
+    rounds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +69,12 @@ class Figure:
     median: float
     low: float
     high: float
+    costs: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rounds: Sequence[float]) -> Figure:
-        return cls(statistics.median(rounds), min(rounds), max(rounds))
+    def of(cls, rounds: Sequence[float], costs: Sequence[dict[str, float]] = ()) -> Figure:
+        middle = {name: statistics.median(one[name] for one in costs) for name in (costs[0] if costs else ())}
+        return cls(statistics.median(rounds), min(rounds), max(rounds), middle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +85,13 @@ class Result:
     name: str
     unit: Unit
     figures: dict[str, Figure] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    """Guests that took part and failed, and how."""
 
-    def ratio(self, side: str, reference: str = "raw") -> float:
-        """Return a side's median by that of the reference."""
+    def ratio(self, side: str, reference: str = "raw") -> float | None:
+        """Return a side's median by that of the reference, where there is one."""
+        if reference not in self.figures or not self.figures[reference].median:
+            return None
         return self.figures[side].median / self.figures[reference].median
 
 
@@ -104,26 +101,54 @@ def quantile(samples: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-async def measured(database: str, row: Row, sides: Sequence[Side], rounds: int) -> list[Result]:
-    """Measure a row round by round, each time beginning with another side."""
-    readings: dict[str, list[list[float]]] = {side.name: [] for side in sides}
-    for number in range(rounds):
-        first = number % len(sides)
-        for side in (*sides[first:], *sides[:first]):
-            readings[side.name].append(await row.measure(side))
-    return list(_results(database, row, readings))
+async def measured(
+    database: str, row: Row, sides: Sequence[Side], rounds: int, say: Callable[[str], None] = lambda _: None
+) -> list[Result]:
+    """Measure a row round by round, each time beginning with another side; a side that cannot do it stands aside."""
+    able = [side for side in sides if row.needs in side.can]
+    readings: dict[str, list[Reading]] = {side.name: [] for side in able}
+    missing: dict[str, str] = {}
+    for number in range(min(rounds, row.rounds or rounds)):
+        first = number % len(able)
+        for side in (*able[first:], *able[:first]):
+            if side.name not in missing:
+                say(f"{database}: {row.name}, round {number + 1}, {side.name}")
+                try:
+                    readings[side.name].append(await row.measure(side))
+                except RuntimeError as error:
+                    await _excused(side, error)
+                    missing[side.name] = str(error)
+                    del readings[side.name]
+    return [replace(result, missing=missing) for result in _results(database, row, readings)]
 
 
-def _results(database: str, row: Row, readings: dict[str, list[list[float]]]) -> Iterator[Result]:
-    if not row.quantiles:
-        rates = {side: Figure.of([one for [one] in rounds]) for side, rounds in readings.items()}
-        yield Result(database, row.name, row.unit, rates)
+async def _excused(side: Side, error: RuntimeError) -> None:
+    """Let a guest fail: its process ends, and the next row finds it afresh."""
+    if not side.spec.guest:
+        raise error
+    await side.stop()
+
+
+def _results(database: str, row: Row, readings: dict[str, list[Reading]]) -> Iterator[Result]:
     for share in row.quantiles:
         figures = {side: _quantile_figure(rounds, share) for side, rounds in readings.items()}
         yield Result(database, f"{row.name} p{share * 100:.0f}", row.unit, figures)
+    for place, (name, unit) in enumerate(row.parts):
+        figures = {
+            side: Figure.of([one.values[place] for one in rounds])
+            for side, rounds in readings.items()
+            if all(len(one.values) > place for one in rounds)
+        }
+        yield Result(database, f"{row.name}, {name}", unit, figures)
+    if not row.quantiles and not row.parts:
+        figures = {
+            side: Figure.of([one.values[0] for one in rounds], [one.costs for one in rounds])
+            for side, rounds in readings.items()
+        }
+        yield Result(database, row.name, row.unit, figures)
 
 
-def _quantile_figure(rounds: list[list[float]], share: float) -> Figure:
+def _quantile_figure(rounds: list[Reading], share: float) -> Figure:
     """Take the quantile of all samples together: a round alone has too few for a p99."""
-    each = [quantile(samples, share) for samples in rounds]
-    return Figure(quantile([one for samples in rounds for one in samples], share), min(each), max(each))
+    each = [quantile(one.values, share) for one in rounds]
+    return Figure(quantile([value for one in rounds for value in one.values], share), min(each), max(each))

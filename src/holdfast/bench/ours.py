@@ -4,49 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 from holdfast import Holdfast, admin
-from holdfast.bench import producer
-from holdfast.bench.measure import Handler
 from holdfast.dialects.base import TABLES
 from holdfast.events import JobDone
 from holdfast.handlers import Bound
-from holdfast.worker import Worker
 
-KEPT, DELETED = "kept", "deleted"
+KEPT, DELETED, STAMPED = "kept", "deleted", "stamped"
 # Attempts at once. A no-op handler never waits, so more slots change little; the default of a worker is 20.
 CONCURRENCY = 20
 
 
-class Holdfasts:
+class Ours:
     """Holdfast on one database, with a table prefix of its own."""
 
-    name = "holdfast"
-
     def __init__(self, url: str, prefix: str) -> None:
-        self.app = make_app(url, prefix, self._stamp)
+        self.app = Holdfast(url, prefix=prefix)
+        self.app.queue(DELETED, retention=0)
+        self.app.job(kind="async def", queue=KEPT)(_noop_async)
+        self.app.job(kind="def", queue=KEPT)(_noop_def)
+        self.app.job(kind="stamp", queue=STAMPED)(self._stamp)
         self.app.on(JobDone, self._count)
-        self.dialect = self.app.store.dialect
+        self.stamps: list[float] = []
         self._over = asyncio.Event()
         self._left = 0
-        self._wanted = 0
-        self._stamps: list[float] = []
+        self._working = AsyncExitStack()
 
-    async def open(self) -> None:
+    async def install(self) -> None:
         self.app.migrate()
 
-    async def close(self) -> None:
+    async def uninstall(self) -> None:
         with self.app.store.link() as link:
             for table in TABLES:
-                link.raw.execute(f"drop table {self.dialect.table(table)}")
+                link.tell(f"drop table {self.app.store.dialect.table(table)}")
+
+    async def open(self) -> None:
+        # So that the first job does not pay for the connection.
+        with self.app.store.link():
+            pass
+
+    async def close(self) -> None:
         await self.app.aclose()
 
     async def clear(self) -> None:
-        empty = "delete from" if self.app.store.embedded else "truncate"
+        empty = "delete from" if self.app.store.embedded else "truncate table"
         with self.app.store.link() as link:
             for table in ("jobs", "finished"):
-                link.raw.execute(f"{empty} {self.dialect.table(table)}")
+                link.tell(f"{empty} {self.app.store.dialect.table(table)}")
 
     async def enqueue_one(self, count: int) -> None:
         noop = self.app.handlers["async def"]
@@ -58,9 +64,7 @@ class Holdfasts:
         for order in range(count):
             await noop.aenqueue(order=order, amount=12.5)
 
-    async def enqueue_many(
-        self, count: int, per_call: int, handler: Handler = "async def", *, keep: bool = True
-    ) -> None:
+    async def enqueue_many(self, count: int, per_call: int, handler: str = "async def", keep: bool = True) -> None:
         noop = self.app.handlers[handler].using(queue=KEPT if keep else DELETED)
         for start in range(0, count, per_call):
             orders = range(start, min(start + per_call, count))
@@ -72,10 +76,10 @@ class Holdfasts:
         else:
             await self.app.aenqueue_many(bound)
 
-    async def drain(self, count: int, *, keep: bool) -> float:
+    async def drain(self, count: int, keep: bool) -> float:
         self._left = count
         self._over.clear()
-        worker = self._worker(KEPT if keep else DELETED)
+        worker = self.app.worker(queues=[KEPT if keep else DELETED], concurrency=CONCURRENCY)
         began = time.perf_counter()
         async with worker:
             await self._over.wait()
@@ -84,17 +88,24 @@ class Holdfasts:
     async def unfinished(self) -> int:
         return await self.app.store.arun(admin.count_jobs(admin.Filter(states=("pending", "leased"))))
 
-    async def latencies(self, samples: int) -> list[float]:
-        self._stamps, self._wanted = [], samples
-        self._over.clear()
-        async with self._worker("latency"):
-            await asyncio.sleep(0.3)
-            async with producer.process(self.app.url, self.app.options.prefix, self.name, samples):
-                await self._over.wait()
-        return self._stamps
+    async def work(self, busy: bool = False, keep: bool = True) -> None:
+        self.stamps = []
+        if not keep:
+            self.app.queue(STAMPED, retention=0)
+        self._working = AsyncExitStack()
+        await self._working.enter_async_context(self.app.worker(queues=[STAMPED], concurrency=CONCURRENCY))
 
-    def _worker(self, queue: str) -> Worker:
-        return self.app.worker(queues=[queue], concurrency=CONCURRENCY)
+    async def rest(self) -> None:
+        await self._working.aclose()
+
+    async def send(self, sent: Sequence[int]) -> None:
+        stamp = self.app.handlers["stamp"]
+        if len(sent) > 1:
+            await self._add([stamp.bind(sent=one) for one in sent])
+        elif self.app.store.embedded:
+            stamp.enqueue(sent=sent[0])
+        else:
+            await stamp.aenqueue(sent=sent[0])
 
     def _count(self, _: JobDone) -> None:
         """Hear of a job whose end is committed: the worker says so only then."""
@@ -103,9 +114,7 @@ class Holdfasts:
             self._over.set()
 
     async def _stamp(self, sent: int) -> None:
-        self._stamps.append((time.monotonic_ns() - sent) / 1e6)
-        if len(self._stamps) == self._wanted:
-            self._over.set()
+        self.stamps.append((time.monotonic_ns() - sent) / 1e6)
 
 
 async def _noop_async(order: int, amount: float) -> None:
@@ -114,25 +123,3 @@ async def _noop_async(order: int, amount: float) -> None:
 
 def _noop_def(order: int, amount: float) -> None:
     pass
-
-
-async def _nobody(sent: int) -> None:
-    """Stand in for the handler in the process that only enqueues."""
-
-
-def make_app(url: str, prefix: str, stamp: Callable[[int], Awaitable[None]] = _nobody) -> Holdfast:
-    """Make the application that both the measuring process and the producer use."""
-    app = Holdfast(url, prefix=prefix)
-    app.queue(DELETED, retention=0)
-    app.job(kind="async def", queue=KEPT)(_noop_async)
-    app.job(kind="def", queue=KEPT)(_noop_def)
-    app.job(kind="stamp", queue="latency")(stamp)
-    return app
-
-
-def one_by_one(url: str, prefix: str) -> Callable[[int], object]:
-    """Return what the producer process calls for each sample, with its connection open."""
-    app = make_app(url, prefix)
-    app.store.check()
-    stamp = app.handlers["stamp"]
-    return lambda sent: stamp.enqueue(sent=sent)

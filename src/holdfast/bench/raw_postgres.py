@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.bench import producer
-from holdfast.bench.measure import Handler
+from holdfast.bench.by_hand import age, payload, stamp, written
 from holdfast.dialects import dialect_for
 from holdfast.ids import new_id
 from holdfast.options import StoreOptions
@@ -60,31 +59,26 @@ select id, fence, available_at, now(), attempts, queue, payload, leased_by from 
 """
 
 
-def written(sql: str, prefix: str) -> str:
-    return sql.replace("bench_raw", f"{prefix}_raw")
-
-
-def payload(order: int) -> str:
-    return msgspec.json.encode({"order": order, "amount": 12.5}).decode()
-
-
 class RawPostgres:
     """asyncpg and psycopg, by hand."""
-
-    name = "raw"
 
     def __init__(self, url: str, prefix: str) -> None:
         self.url = url
         self.prefix = prefix
         self.dialect = dialect_for(url, StoreOptions())
+        self.stamps: list[float] = []
+
+    async def install(self) -> None:
+        await self.connections[0].execute(self.sql(TABLES))
+
+    async def uninstall(self) -> None:
+        await self.connections[0].execute(self.sql("drop table bench_raw; drop table bench_raw_done"))
 
     async def open(self) -> None:
         self.connections = [await self.dialect.aconnect(self.url, "holdfast-bench") for _ in range(LOOPS)]
         self.sync = self.dialect.connect(self.url)
-        await self.connections[0].execute(self.sql(TABLES))
 
     async def close(self) -> None:
-        await self.connections[0].execute(self.sql("drop table bench_raw; drop table bench_raw_done"))
         for connection in self.connections:
             await connection.close()
         self.sync.close()
@@ -105,15 +99,15 @@ class RawPostgres:
         for order in range(count):
             await insert.fetch(new_id(), "bench", payload(order))
 
-    async def enqueue_many(
-        self, count: int, per_call: int, handler: Handler = "async def", *, keep: bool = True
-    ) -> None:
-        insert = await self.connections[0].prepare(self.sql(INSERT_MANY))
+    async def enqueue_many(self, count: int, per_call: int, handler: str = "async def", keep: bool = True) -> None:
         for start in range(0, count, per_call):
-            orders = range(start, min(start + per_call, count))
-            await insert.fetch([new_id() for _ in orders], "bench", [payload(order) for order in orders])
+            await self._insert([payload(order) for order in range(start, min(start + per_call, count))])
 
-    async def drain(self, count: int, *, keep: bool) -> float:
+    async def _insert(self, payloads: list[str]) -> None:
+        ids = [new_id() for _ in payloads]
+        await self.connections[0].fetch(self.sql(INSERT_MANY), ids, "bench", payloads)
+
+    async def drain(self, count: int, keep: bool) -> float:
         began = time.perf_counter()
         await asyncio.gather(*(self._loop(connection, keep) for connection in self.connections))
         return time.perf_counter() - began
@@ -129,42 +123,37 @@ class RawPostgres:
     async def unfinished(self) -> int:
         return int(await self.connections[0].fetchval(self.sql("select count(*) from bench_raw")))
 
-    async def latencies(self, samples: int) -> list[float]:
+    async def work(self, busy: bool = False) -> None:
         listening, working = self.connections
-        woken = asyncio.Event()
+        self.stamps = []
+        self._woken, self._resting = asyncio.Event(), False
+        await listening.add_listener(self.sql("bench_raw"), lambda *_: self._woken.set())
+        self._consuming = asyncio.create_task(self._consume(working))
 
-        def wake(*_: object) -> None:
-            woken.set()
+    async def rest(self) -> None:
+        self._resting = True
+        self._woken.set()
+        await self._consuming
+        await self.connections[0].reset()
 
-        await listening.add_listener(self.sql("bench_raw"), wake)
-        try:
-            consuming = asyncio.create_task(self._consume(working, woken, samples))
-            async with producer.process(self.url, self.prefix, self.name, samples):
-                return await consuming
-        finally:
-            await listening.remove_listener(self.sql("bench_raw"), wake)
-
-    async def _consume(self, connection: Any, woken: asyncio.Event, samples: int) -> list[float]:
+    async def _consume(self, connection: Any) -> None:
         claim = await connection.prepare(self.sql(CLAIM))
         settle = await connection.prepare(self.sql(KEEP))
-        stamps: list[float] = []
-        while len(stamps) < samples:
-            await woken.wait()
-            woken.clear()
-            jobs = await claim.fetch("bench", BATCH, "raw")
-            stamps += [(time.monotonic_ns() - msgspec.json.decode(job[2])["sent"]) / 1e6 for job in jobs]
-            await settle.fetch([job[0] for job in jobs], [job[1] for job in jobs])
-        return stamps
+        while not self._resting:
+            await self._woken.wait()
+            self._woken.clear()
+            while jobs := await claim.fetch("bench", BATCH, "raw"):
+                self.stamps += [age(job[2]) for job in jobs]
+                await settle.fetch([job[0] for job in jobs], [job[1] for job in jobs])
+
+    async def send(self, sent: Sequence[int]) -> None:
+        if len(sent) > 1:
+            await self._insert([stamp(one) for one in sent])
+        else:
+            await self.connections[0].fetch(self.sql(INSERT), new_id(), "bench", stamp(sent[0]))
 
 
 def _pyformat(sql: str) -> str:
     for number in range(1, 4):
         sql = sql.replace(f"${number}", "%s")
     return sql
-
-
-def one_by_one(url: str, prefix: str) -> Callable[[int], object]:
-    """Return what the producer process calls for each sample."""
-    connection = dialect_for(url, StoreOptions()).connect(url)
-    insert = _pyformat(written(INSERT, prefix))
-    return lambda sent: connection.execute(insert, (new_id(), "bench", f'{{"sent":{sent}}}'))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.bench import producer
-from holdfast.bench.measure import Handler
-from holdfast.bench.raw_postgres import payload, written
+from holdfast.bench.by_hand import age, payload, stamp, written
 from holdfast.dialects import dialect_for
 from holdfast.ids import new_id
 from holdfast.options import StoreOptions
@@ -50,20 +48,23 @@ def now() -> int:
 class RawSqlite:
     """sqlite3, by hand."""
 
-    name = "raw"
-
     def __init__(self, url: str, prefix: str) -> None:
         self.url = url
         self.prefix = prefix
+        self.stamps: list[float] = []
 
-    async def open(self) -> None:
-        self.db = dialect_for(self.url, StoreOptions()).connect(self.url)
+    async def install(self) -> None:
         for statement in TABLES:
             self.db.execute(self.sql(statement))
 
-    async def close(self) -> None:
+    async def uninstall(self) -> None:
         for table in ("bench_raw", "bench_raw_done"):
             self.db.execute(self.sql(f"drop table {table}"))
+
+    async def open(self) -> None:
+        self.db = dialect_for(self.url, StoreOptions()).connect(self.url)
+
+    async def close(self) -> None:
         self.db.close()
 
     def sql(self, text: str) -> str:
@@ -81,17 +82,16 @@ class RawSqlite:
     async def aenqueue_one(self, count: int) -> None:
         raise NotImplementedError("sqlite3 has no async face")
 
-    async def enqueue_many(
-        self, count: int, per_call: int, handler: Handler = "async def", *, keep: bool = True
-    ) -> None:
-        insert = self.sql(INSERT)
+    async def enqueue_many(self, count: int, per_call: int, handler: str = "async def", keep: bool = True) -> None:
         for start in range(0, count, per_call):
-            orders = range(start, min(start + per_call, count))
-            self.db.execute("begin immediate")
-            self.db.executemany(insert, [(new_id(), now(), "bench", payload(order)) for order in orders])
-            self.db.execute("commit")
+            self._insert([payload(order) for order in range(start, min(start + per_call, count))])
 
-    async def drain(self, count: int, *, keep: bool) -> float:
+    def _insert(self, payloads: list[str]) -> None:
+        self.db.execute("begin immediate")
+        self.db.executemany(self.sql(INSERT), [(new_id(), now(), "bench", one) for one in payloads])
+        self.db.execute("commit")
+
+    async def drain(self, count: int, keep: bool) -> float:
         began = time.perf_counter()
         settled: list[tuple[Any, ...]] = []
         while jobs := self._turn(settled, keep):
@@ -113,28 +113,26 @@ class RawSqlite:
     async def unfinished(self) -> int:
         return int(self.db.execute(self.sql("select count(*) from bench_raw")).fetchone()[0])
 
-    async def latencies(self, samples: int) -> list[float]:
-        consuming = asyncio.create_task(self._consume(samples))
-        async with producer.process(self.url, self.prefix, self.name, samples):
-            return await consuming
+    async def work(self, busy: bool = False) -> None:
+        self.stamps = []
+        self._resting = False
+        self._consuming = asyncio.create_task(self._consume())
 
-    async def _consume(self, samples: int) -> list[float]:
+    async def rest(self) -> None:
+        self._resting = True
+        await self._consuming
+
+    async def _consume(self) -> None:
         """Look at the file's change counter as often as a worker does; oftener would be quicker and burn the CPU."""
-        stamps: list[float] = []
         seen = None
-        while len(stamps) < samples:
+        settled: list[tuple[Any, ...]] = []
+        while not self._resting:
             await asyncio.sleep(WATCH)
             version = self.db.execute("pragma data_version").fetchone()
             if version != seen:
                 seen = version
-                jobs = self._turn([], keep=True)
-                stamps += [(time.monotonic_ns() - msgspec.json.decode(job[2])["sent"]) / 1e6 for job in jobs]
-                self.db.executemany(self.sql(DELETE), [(job[0], job[1]) for job in jobs])
-        return stamps
+                while settled := self._turn(settled, keep=True):
+                    self.stamps += [age(job[2]) for job in settled]
 
-
-def one_by_one(url: str, prefix: str) -> Callable[[int], object]:
-    """Return what the producer process calls for each sample."""
-    db = dialect_for(url, StoreOptions()).connect(url)
-    insert = written(INSERT, prefix)
-    return lambda sent: db.execute(insert, (new_id(), now(), "bench", f'{{"sent":{sent}}}'))
+    async def send(self, sent: Sequence[int]) -> None:
+        self._insert([stamp(one) for one in sent])

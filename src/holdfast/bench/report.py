@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from holdfast.bench.measure import Figure, Result, Size
+from holdfast.bench.measure import Figure, Result
+from holdfast.bench.studies import Finding
 
-PACKAGES = ("holdfast", "asyncpg", "psycopg", "uvloop", "msgspec")
+PACKAGES = ("holdfast", "asyncpg", "psycopg", "asyncmy", "PyMySQL", "uvloop", "msgspec")
 
 
 def machine() -> dict[str, Any]:
@@ -46,40 +47,95 @@ def _version(package: str) -> str | None:
         return None
 
 
+COLUMNS = ("database", "measured", "side", "median", "spread", "of raw", "commits", "log bytes", "dead rows")
+
+
+# The columns that hold words; all others hold numbers.
+WORDS = ("database", "measured", "side", "tables")
+
+
 def table(results: Iterable[Result]) -> Table:
-    drawn = Table(title="holdfast bench: jobs per second, and latency in ms", title_justify="left")
-    for title in ("database", "measured"):
-        drawn.add_column(title, no_wrap=True)
-    for title in ("holdfast", "spread", "raw SQL", "spread", "ratio"):
-        drawn.add_column(title, justify="right", no_wrap=True)
-    last = ""
-    for result in results:
-        if last and result.database != last:
-            drawn.add_section()
-        drawn.add_row("" if result.database == last else result.database, *cells(result))
-        last = result.database
+    title = "holdfast bench: medians of interleaved rounds; the last three columns are the server's cost of one job"
+    drawn = _drawn(title, COLUMNS)
+    for group in lines(results):
+        for line in group:
+            drawn.add_row(*line)
+        drawn.add_section()
     return drawn
 
 
-def cells(result: Result) -> list[str]:
-    ours, raw = result.figures["holdfast"], result.figures["raw"]
-    name = f"{result.name}, ms" if result.unit == "ms" else result.name
-    return [name, *_shown(ours), *_shown(raw), f"{result.ratio('holdfast'):.2f}"]
+def study_table(finding: Finding) -> Table:
+    drawn = _drawn(f"holdfast bench --study {finding.study}", finding.columns)
+    for line in finding.lines:
+        drawn.add_row(*map(cell, line))
+    return drawn
 
 
-def _shown(figure: Figure) -> tuple[str, str]:
-    return _number(figure.median), _spread(figure.low, figure.high)
+def _drawn(title: str, columns: Sequence[str]) -> Table:
+    drawn = Table(title=title, title_justify="left")
+    for name in columns:
+        drawn.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
+    return drawn
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+def cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return number(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def lines(results: Iterable[Result]) -> Iterator[list[list[str]]]:
+    """Write each result as a group of lines, one for each side; what repeats is left out."""
+    last = ""
+    for result in results:
+        names = ["" if result.database == last else result.database, titled(result)]
+        group = []
+        for side, figure in result.figures.items():
+            group.append([*names, side, *_shown(result, side, figure)])
+            names = ["", ""]
+        group += [["", "", side, "not measured", *[""] * 5] for side in result.missing]
+        last = result.database
+        yield group
+
+
+def titled(result: Result) -> str:
+    return result.name if result.unit == "jobs/s" else f"{result.name}, {result.unit}"
+
+
+def _shown(result: Result, side: str, figure: Figure) -> list[str]:
+    ratio = result.ratio(side)
+    costs = [figure.costs.get(name) for name in ("commits", "log_bytes", "dead_rows")]
+    return [
+        number(figure.median),
+        _spread(figure.low, figure.high),
+        f"{ratio:.2f}" if ratio is not None and side != "raw" and result.unit in ("jobs/s", "ms") else "",
+        *("" if cost is None else f"{cost:,.0f}" if cost >= 100 else f"{cost:.2g}" for cost in costs),
+    ]
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _spread(low: float, high: float) -> str:
-    return f"{low / 1000:.1f}–{high / 1000:.1f}k" if low >= 10_000 else f"{_number(low)}–{_number(high)}"
+    return f"{low / 1000:.1f}–{high / 1000:.1f}k" if low >= 10_000 else f"{number(low)}–{number(high)}"
 
 
-def to_json(results: Sequence[Result], databases: dict[str, str], size: Size, about: dict[str, Any]) -> bytes:
-    rows = [asdict(result) | {"ratio": result.ratio("holdfast")} for result in results]
-    whole = {"machine": about, "databases": databases, "size": asdict(size), "rows": rows}
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2)
+def sentences(about: dict[str, Any], databases: dict[str, str], notes: Mapping[str, str]) -> list[str]:
+    """Say where figures come from, and of each peer its version or why it was not measured."""
+    packages = ", ".join(f"{name} {found}" for name, found in about["packages"].items())
+    machine = f"{about['cpus']} CPUs ({about['cpu']}), {about['memory_gb']:g} GB, {about['system']}"
+    return [
+        f"{machine}, load {about['load_before']} before",
+        f"Python {about['python']}, {packages}",
+        *databases.values(),
+        *(f"{name} {note}" for name, note in notes.items()),
+    ]
+
+
+def rows_json(results: Iterable[Result]) -> list[dict[str, Any]]:
+    return [asdict(result) | {"ratio": result.ratio("holdfast")} for result in results]
+
+
+def to_json(**parts: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(parts), indent=2) + b"\n"

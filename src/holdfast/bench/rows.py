@@ -2,63 +2,104 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
-from holdfast.bench.measure import Handler, Row, Side, Size
+from holdfast.bench.counters import Counters
+from holdfast.bench.measure import Reading, Row, Size, Unit
+from holdfast.bench.serve import CALM
+from holdfast.bench.side import Side
 
 # Enough for connections to open and for psycopg to prepare its statement, which it does at the sixth.
 WARM_UP = 10
+# Jittered pauses between two jobs on an idle queue.
+GAP = (0.02, 0.04)
+# Calls a second of a steady flow.
+TICKS = 100
 
 
-def rows(size: Size, *, embedded: bool) -> list[Row]:
+def rows(size: Size, counters: Counters, *, embedded: bool) -> list[Row]:
     """List what is measured; an embedded database has no async driver."""
-    apart = [] if embedded else [Row("enqueue one, async", "jobs/s", partial(aenqueue_one, size=size))]
+    apart = [] if embedded else [Row("enqueue one, async", "jobs/s", "one async", _one("aenqueue_one", size))]
+    draining = partial(drain, size=size, counters=counters)
+    idling: tuple[tuple[str, Unit], ...] = (("CPU", "%"), ("memory", "MB"), ("statements", "1/s"))
     return [
-        Row("enqueue one", "jobs/s", partial(enqueue_one, size=size)),
+        Row("enqueue one", "jobs/s", "one", _one("enqueue_one", size)),
         *apart,
-        Row(f"enqueue {size.per_call:,} a call", "jobs/s", partial(enqueue_many, size=size)),
-        Row("drain, async def, kept", "jobs/s", partial(drain, size=size, handler="async def", keep=True)),
-        Row("drain, async def, deleted", "jobs/s", partial(drain, size=size, handler="async def", keep=False)),
-        Row("drain, def, kept", "jobs/s", partial(drain, size=size, handler="def", keep=True)),
-        Row("drain, def, deleted", "jobs/s", partial(drain, size=size, handler="def", keep=False)),
-        Row("idle latency", "ms", partial(latency, size=size), quantiles=(0.5, 0.99)),
+        Row(f"enqueue {size.per_call:,} a call", "jobs/s", "many", partial(enqueue_many, size=size)),
+        Row("drain, async def, kept", "jobs/s", "kept", partial(draining, handler="async def", keep=True)),
+        Row("drain, async def, deleted", "jobs/s", "deleted", partial(draining, handler="async def", keep=False)),
+        Row("drain, def, kept", "jobs/s", "def", partial(draining, handler="def", keep=True)),
+        Row(f"flow of {size.rate:,}/s", "ms", "flow", partial(flow, size=size), quantiles=(0.5, 0.99), rounds=2),
+        Row("idle latency", "ms", "latency", partial(latency, size=size), quantiles=(0.5, 0.99)),
+        Row("idle", "%", "idle", partial(idle, size=size, counters=counters), parts=idling, rounds=1),
     ]
 
 
-async def enqueue_one(side: Side, size: Size) -> list[float]:
-    await side.clear()
-    await side.enqueue_one(WARM_UP)
-    began = time.perf_counter()
-    await side.enqueue_one(size.one)
-    return [size.one / (time.perf_counter() - began)]
+def _one(call: str, size: Size) -> Callable[[Side], Awaitable[Reading]]:
+    return partial(enqueue_one, call=call, size=size)
 
 
-async def aenqueue_one(side: Side, size: Size) -> list[float]:
-    await side.clear()
-    await side.aenqueue_one(WARM_UP)
-    began = time.perf_counter()
-    await side.aenqueue_one(size.one)
-    return [size.one / (time.perf_counter() - began)]
+async def enqueue_one(side: Side, call: str, size: Size) -> Reading:
+    await side.do("clear")
+    await side.do(call, count=WARM_UP)
+    return Reading([size.one / await side.timed(call, count=size.one)])
 
 
-async def enqueue_many(side: Side, size: Size) -> list[float]:
-    await side.clear()
-    began = time.perf_counter()
-    await side.enqueue_many(size.many, size.per_call)
-    return [size.many / (time.perf_counter() - began)]
+async def enqueue_many(side: Side, size: Size) -> Reading:
+    await side.do("clear")
+    await side.do("enqueue_many", count=size.per_call, per_call=size.per_call)
+    return Reading([size.many / await side.timed("enqueue_many", count=size.many, per_call=size.per_call)])
 
 
-async def drain(side: Side, size: Size, handler: Handler, keep: bool) -> list[float]:
-    await side.clear()
-    await side.enqueue_many(size.drain, size.per_call, handler, keep=keep)
-    seconds = await side.drain(size.drain, keep=keep)
-    left = await side.unfinished()
+async def drain(side: Side, size: Size, counters: Counters, handler: str, keep: bool) -> Reading:
+    """Drain once; where only then the server knows all that it did, its process ends afterwards."""
+    count = max(1, round(size.drain * side.spec.share))
+    await side.do("clear")
+    await side.do("enqueue_many", count=count, per_call=size.per_call, handler=handler, keep=keep)
+    before = await counters.read()
+    seconds = await side.do("drain", count=count, keep=keep)
+    left = await side.do("unfinished")
     if left:
         raise AssertionError(f"{side.name} says that it drained the queue, and {left} jobs are left")
-    return [size.drain / seconds]
+    if counters.late:
+        await side.stop()
+    costs = (await counters.read()).since(before)
+    return Reading([count / seconds], {name: value / count for name, value in costs.items() if name != "statements"})
 
 
-async def latency(side: Side, size: Size) -> list[float]:
-    await side.clear()
-    return await side.latencies(size.samples)
+async def latency(side: Side, size: Size) -> Reading:
+    return await _stamped(side, size.samples, busy=False, per_call=1, gap=GAP)
+
+
+async def flow(side: Side, size: Size) -> Reading:
+    """Send at a steady rate; what cannot keep up shows it in its latency."""
+    per_call = max(1, size.rate // TICKS)
+    calls = max(1, round(size.rate * size.flow_seconds / per_call))
+    pause = per_call / size.rate
+    return await _stamped(side, calls * per_call, busy=True, per_call=per_call, gap=(pause, pause))
+
+
+async def _stamped(side: Side, count: int, busy: bool, **sending: Any) -> Reading:
+    await side.do("clear")
+    await side.do("work", busy=busy)
+    # The first jobs pay for connections and plans, on both ends.
+    await side.producer.do("produce", count=WARM_UP, per_call=1, gap=(0.0, 0.0))
+    await side.producer.do("produce", count=count, **sending)
+    return Reading((await side.do("received", count=WARM_UP + count))[WARM_UP:])
+
+
+async def idle(side: Side, size: Size, counters: Counters) -> Reading:
+    """Let a worker in a fresh process wait for nothing."""
+    await side.stop()
+    await side.do("clear")
+    await side.do("work")
+    await side.do("pause", seconds=min(CALM, size.idle_seconds))
+    before = await counters.read()
+    told = await side.do("idle", seconds=size.idle_seconds)
+    done = (await counters.read()).since(before).get("statements")
+    await side.do("rest")
+    # The reading itself is a statement or two.
+    asked = [] if done is None else [max(0.0, done - 2) / size.idle_seconds]
+    return Reading([told["cpu_percent"], told["rss_mb"], *asked])

@@ -1,78 +1,111 @@
-"""Running the whole: open both sides on each database, measure row by row, put everything away."""
+"""Running the whole: open the sides on each database, measure row by row, put everything away."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from fnmatch import fnmatch
+from typing import Any
 
-from holdfast.bench.measure import Result, Side, Size, measured
-from holdfast.bench.ours import Holdfasts
-from holdfast.bench.raw_postgres import RawPostgres
-from holdfast.bench.raw_sqlite import RawSqlite
+from holdfast.bench.counters import counters_for
+from holdfast.bench.measure import Result, Size, measured
 from holdfast.bench.rows import rows
+from holdfast.bench.side import EVERYTHING, Side, Spec, child
+from holdfast.dialects import dialect_for
+from holdfast.options import StoreOptions
 
-T = TypeVar("T")
 Said = Callable[[str], None]
 
+# What most queues on MySQL do, beside the claims of whole batches.
+ONE_BY_ONE = child("one by one", frozenset({"kept"}), share=0.05)
+# Elsewhere a drain is several times slower than on PostgreSQL, and no truer for taking minutes.
+SHARE = {"PostgreSQL": 1.0, "SQLite": 0.5, "MariaDB": 0.5, "MySQL": 0.5}
 
-def benchmark(urls: Sequence[str], size: Size, say: Said = lambda _: None) -> tuple[list[Result], dict[str, str]]:
+
+def benchmark(
+    urls: Sequence[str],
+    size: Size,
+    say: Said = lambda _: None,
+    peers: Sequence[Spec] = (),
+    only: Sequence[str] = (),
+) -> tuple[list[Result], dict[str, str]]:
     """Measure every row on every database; an embedded SQLite file in a temporary folder when none is named.
 
+    peers: others that take part on PostgreSQL. only: patterns of the rows to measure; all unless told.
     Returns the results, and what each database says of itself. The tables have a prefix of their own and are dropped.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        return _run(_all(list(urls) or [f"sqlite:///{folder}/bench.db"], size, say))
+        return asyncio.run(_all(list(urls) or [f"sqlite:///{folder}/bench.db"], size, say, peers, only))
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(work)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)
-
-
-async def _all(urls: list[str], size: Size, say: Said) -> tuple[list[Result], dict[str, str]]:
+async def _all(
+    urls: list[str], size: Size, say: Said, peers: Sequence[Spec], only: Sequence[str]
+) -> tuple[list[Result], dict[str, str]]:
     results: list[Result] = []
     about: dict[str, str] = {}
     for url in urls:
-        async with _opened(url) as (ours, raw):
-            name = "SQLite" if ours.app.store.embedded else "PostgreSQL"
-            about[name] = _server(ours)
-            sides: tuple[Side, ...] = (ours, raw)
-            for row in rows(size, embedded=ours.app.store.embedded):
-                say(f"{name}: {row.name}")
-                results += await measured(name, row, sides, size.rounds)
+        name, about_it = described(url)
+        about[name] = about_it
+        here = replace(size, drain=round(size.drain * SHARE[name]))
+        async with opened(url, specs_for(name, peers)) as sides:
+            with closing(counters_for(url)) as counters:
+                for row in rows(here, counters, embedded=name == "SQLite"):
+                    if not only or any(fnmatch(row.name, f"*{one}*") for one in only):
+                        results += await measured(name, row, sides, size.rounds, say)
     return results, about
 
 
+def specs_for(name: str, peers: Sequence[Spec]) -> list[Spec]:
+    """List who takes part on a database; an embedded one has no async driver."""
+    can = EVERYTHING - {"one async"} if name == "SQLite" else EVERYTHING
+    apart = {"PostgreSQL": list(peers), "SQLite": []}.get(name, [ONE_BY_ONE])
+    return [child("holdfast", can), child("raw", can), *apart]
+
+
 @asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[tuple[Holdfasts, RawSqlite | RawPostgres]]:
+async def opened(url: str, specs: Iterable[Spec]) -> AsyncIterator[list[Side]]:
+    """Start every side and make its tables; drop them in the end."""
     prefix = f"hf_bench_{secrets.token_hex(4)}"
-    ours = Holdfasts(url, prefix)
-    raw = RawSqlite(url, prefix) if ours.app.store.embedded else RawPostgres(url, prefix)
-    await ours.open()
+    sides: list[Side] = []
     try:
-        await raw.open()
-        try:
-            yield ours, raw
-        finally:
-            await raw.close()
+        for spec in specs:
+            side = Side(spec, url, prefix)
+            await side.do("install")
+            sides.append(side)
+        yield sides
+    except BaseException:
+        # Whoever was asked last may still be at it: what is dropped below is dropped by fresh processes.
+        for side in sides:
+            await side.stop()
+        raise
     finally:
-        await ours.close()
+        for side in sides:
+            await side.do("uninstall")
+            await side.stop()
 
 
-def _server(ours: Holdfasts) -> str:
-    """Ask the database for its version and for how safely it writes."""
-    with ours.app.store.link() as link:
-        if ours.app.store.embedded:
-            return f"SQLite {link.raw.execute('select sqlite_version()').fetchone()[0]}, WAL, synchronous=FULL"
-        words = ("server_version", "fsync", "synchronous_commit")
-        told = [link.raw.execute("select current_setting(%s)", (word,)).fetchone()[0] for word in words]
-    return f"PostgreSQL {told[0].split()[0]}, fsync {told[1]}, synchronous_commit {told[2]}"
+def described(url: str) -> tuple[str, str]:
+    """Ask the database for its name, its version and how safely it writes."""
+    dialect = dialect_for(url, StoreOptions())
+    with closing(dialect.connect(url)) as raw:
+        return {"postgres": _postgres, "mysql": _mysql, "sqlite": _sqlite}[dialect.name](raw)
+
+
+def _postgres(raw: Any) -> tuple[str, str]:
+    words = ("server_version", "fsync", "synchronous_commit")
+    told = [raw.execute("select current_setting(%s)", (word,)).fetchone()[0] for word in words]
+    return "PostgreSQL", f"PostgreSQL {told[0].split()[0]}, fsync {told[1]}, synchronous_commit {told[2]}"
+
+
+def _mysql(raw: Any) -> tuple[str, str]:
+    version, flush = raw.execute("select version(), @@innodb_flush_log_at_trx_commit").fetchone()
+    name = "MariaDB" if "mariadb" in version.lower() else "MySQL"
+    return name, f"{name} {version.partition('-')[0]}, innodb_flush_log_at_trx_commit {flush}"
+
+
+def _sqlite(raw: Any) -> tuple[str, str]:
+    return "SQLite", f"SQLite {raw.execute('select sqlite_version()').fetchone()[0]}, WAL, synchronous=FULL"

@@ -2,48 +2,151 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from dataclasses import replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.cli.shared import current
 
+if TYPE_CHECKING:
+    from holdfast.bench.side import Spec
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_File = click.Path(dir_okay=False, path_type=Path)
+_OPTIONS = (
+    click.option("--quick", is_flag=True, help="A few jobs of each: to see that it runs, not how fast."),
+    click.option("--rounds", type=click.IntRange(1, 100), help="Interleaved rounds; the median counts."),
+    click.option("--only", multiple=True, help="Measure only rows whose name holds this; may be given several times."),
+    click.option("--json", "json_file", type=_File, help="Write the figures here."),
+    click.option("--page", type=_File, help="Write table and plot into this Markdown page, between its markers."),
+    click.option(
+        "--study",
+        type=click.Choice(["big", "snapshot", "processes", "memory"]),
+        help="One longer study instead of the rows; docs/performance.md says what each does.",
+    ),
+    click.option("--jobs", type=click.IntRange(1_000), help="How many jobs the memory study runs."),
+    click.option("--seconds", type=click.FloatRange(1), help="How long the snapshot study runs."),
+)
+
+
+def bench_options(command: F) -> F:
+    """Add what `holdfast bench` and `make bench` both take."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
 
 @click.command()
 @click.option("--url", "urls", multiple=True, help="A database to measure; may be given several times.")
-@click.option("--quick", is_flag=True, help="A few jobs of each: to see that it runs, not how fast.")
-@click.option("--rounds", type=click.IntRange(1, 100), help="Interleaved rounds; the median counts.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
-def bench(urls: tuple[str, ...], quick: bool, rounds: int | None, json_file: Path | None) -> None:
+@bench_options
+def bench(urls: tuple[str, ...], **options: Any) -> None:
     """Measure how fast it is, beside a raw-SQL loop.
 
-    Enqueue, drain and idle latency, each beside the same work in plain SQL with the same driver in the same run.
-    Without --url it takes an SQLite file in a temporary folder. Its tables have a prefix of their own and are dropped
-    at the end. docs/performance.md says what each row means.
+    Enqueue, drain, latency and what an idle worker costs, each beside the same work in plain SQL with the same driver
+    in the same run. Without --url it takes an SQLite file in a temporary folder. Its tables have a prefix of their own
+    and are dropped at the end. docs/performance.md says what each row means.
 
     \b
     Example:
       holdfast bench --url sqlite:///bench.db --url postgresql://localhost/bench --json figures.json
     """
-    from rich.console import Console
+    measure(urls or tuple(url for url in (current().url,) if url), **options)
 
-    from holdfast.bench import report
+
+def measure(
+    urls: Sequence[str],
+    *,
+    study: str | None,
+    jobs: int | None,
+    seconds: float | None,
+    peers: Sequence[Spec] = (),
+    notes: Mapping[str, str] | None = None,
+    **options: Any,
+) -> None:
+    """Measure the rows, or do one study; `make bench` brings peers along and says in the notes which, and why not."""
+    if study is None:
+        _measure_rows(urls, peers, dict(notes or {}), **options)
+    else:
+        _measure_study(urls, study, jobs, seconds, **options)
+
+
+def _measure_rows(
+    urls: Sequence[str],
+    peers: Sequence[Spec],
+    notes: dict[str, str],
+    quick: bool,
+    rounds: int | None,
+    only: tuple[str, ...],
+    json_file: Path | None,
+    page: Path | None,
+) -> None:
+    from holdfast.bench import page as pages
+    from holdfast.bench import plot, report
     from holdfast.bench.measure import Size
     from holdfast.bench.run import benchmark
 
-    urls = urls or tuple(url for url in (current().url,) if url)
     size = Size.quick() if quick else Size()
     size = size if rounds is None else replace(size, rounds=rounds)
-    # A pipe gets the whole table, whatever width it pretends to have.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     about = report.machine()
-    results, databases = benchmark(urls, size, lambda row: click.echo(row, err=True))
-    console.print(report.table(results))
-    console.print("; ".join(databases.values()))
-    console.print(
-        f"{about['cpus']} CPUs ({about['cpu']}), Python {about['python']}, load {about['load_before']} before"
-    )
+    results, databases = benchmark(urls, size, _progress(), peers, only)
+    told = report.sentences(about, databases, notes)
+    _print(report.table(results), *told)
     if json_file is not None:
-        json_file.write_bytes(report.to_json(results, databases, size, about))
+        parts = {"machine": about, "databases": databases, "peers": notes, "size": asdict(size)}
+        json_file.write_bytes(report.to_json(**parts, rows=report.rows_json(results)))
+    if page is not None:
+        picture = page.with_suffix(".svg")
+        picture.write_text(plot.svg(results))
+        pages.refresh(page, "bench", pages.of_results(results, told, picture.name))
+
+
+def _measure_study(
+    urls: Sequence[str],
+    study: str,
+    jobs: int | None,
+    seconds: float | None,
+    quick: bool,
+    rounds: int | None,
+    json_file: Path | None,
+    page: Path | None,
+    **_: Any,
+) -> None:
+    from holdfast.bench import page as pages
+    from holdfast.bench import report
+    from holdfast.bench.run import described
+    from holdfast.bench.studies import STUDIES, Scale
+
+    if len(urls) != 1:
+        raise click.UsageError("A study is of one database: name it with one --url.")
+    scale = Scale.quick() if quick else Scale()
+    asked: dict[str, Any] = {"jobs": jobs, "seconds": seconds, "rounds": rounds}
+    scale = replace(scale, **{name: value for name, value in asked.items() if value is not None})
+    about = report.machine()
+    finding = asyncio.run(STUDIES[study](urls[0], scale, _progress()))
+    told = report.sentences(about, dict([described(urls[0])]), {})
+    _print(report.study_table(finding), finding.summary, *told)
+    if json_file is not None:
+        json_file.write_bytes(report.to_json(machine=about, scale=asdict(scale), finding=asdict(finding)))
+    if page is not None:
+        pages.refresh(page, f"study:{study}", pages.of_finding(finding, told))
+
+
+def _print(*parts: Any) -> None:
+    from rich.console import Console
+
+    # A pipe gets the whole table, whatever width it pretends to have.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    for part in parts:
+        console.print(part)
+
+
+def _progress() -> Callable[[str], None]:
+    began = time.monotonic()
+    return lambda what: click.echo(f"{time.monotonic() - began:5.0f} s  {what}", err=True)

@@ -1,0 +1,273 @@
+"""Longer studies of Holdfast alone: how the cost grows with rows, time, processes and jobs. Each gives one table."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.bench.counters import counters_for
+from holdfast.bench.cpu import machine_seconds, server_seconds
+from holdfast.bench.measure import quantile
+from holdfast.bench.run import Said, opened
+from holdfast.bench.side import Side, child
+from holdfast.dialects import dialect_for
+from holdfast.errors import ConfigError
+from holdfast.options import StoreOptions
+
+OURS = child("holdfast")
+# How often the parent looks whether the workers have handled all.
+LOOK = 0.02
+
+# Copies of rows with other ids, whatever columns the tables have.
+GROW_FINISHED = """
+insert into holdfast_finished
+select copy.* from (select * from holdfast_finished limit 1000) seed cross join generate_series(1, %s) number
+ cross join lateral jsonb_populate_record(
+     seed::holdfast_finished, jsonb_build_object('id', md5(id::text || number)::uuid)) copy
+"""
+GROW_WAITING = """
+insert into holdfast_jobs
+select copy.* from (select * from holdfast_jobs limit 1000) seed cross join generate_series(1, %s) number
+ cross join lateral jsonb_populate_record(
+     seed::holdfast_jobs,
+     jsonb_build_object('id', md5(id::text || number)::uuid, 'queue', 'waiting ' || number %% %s)) copy
+"""
+CLAIMS = """
+select coalesce(sum(calls), 0), coalesce(sum(total_exec_time), 0) from pg_stat_statements
+ where query ilike '%%skip locked%%' and dbid = (select oid from pg_database where datname = current_database())
+"""
+BYSTANDER = """
+create table holdfast_bystander as select number as id, md5(number::text) as text from generate_series(1, 10000) number
+"""
+BYSTANDER_QUERY = "select count(*), max(text) from holdfast_bystander where id between %s and %s + 500"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of everything a study does."""
+
+    jobs: int = 1_000_000
+    drain: int = 40_000
+    rounds: int = 5
+    finished: int = 2_000_000
+    waiting: int = 1_000_000
+    queues: int = 1_000
+    rate: int = 4_000
+    seconds: float = 300.0
+    windows: int = 5
+
+    @classmethod
+    def quick(cls) -> Scale:
+        return cls(
+            jobs=4_000,
+            drain=400,
+            rounds=1,
+            finished=2_000,
+            waiting=2_000,
+            queues=10,
+            rate=200,
+            seconds=2.0,
+            windows=2,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a study found: a table, and one line that says what to read in it."""
+
+    study: str
+    columns: tuple[str, ...]
+    lines: list[tuple[Any, ...]] = field(default_factory=list)
+    summary: str = ""
+
+
+Study = Callable[[str, Scale, Said], Coroutine[Any, Any, Finding]]
+
+
+async def big(url: str, scale: Scale, say: Said) -> Finding:
+    """Drain beside millions of finished and waiting rows, and on empty tables; interleaved rounds."""
+    _insist_on_postgres(url)
+    rates: dict[str, list[float]] = {"empty": [], "full": []}
+    async with opened(url, [OURS]) as [empty], opened(url, [OURS]) as [full]:
+        await _fill(full, scale, say)
+        for number in range(scale.rounds):
+            for name, side in sorted({"empty": empty, "full": full}.items(), reverse=number % 2 == 1):
+                say(f"big: round {number + 1}, {name}")
+                if side is empty:
+                    await side.do("clear")
+                await side.do("enqueue_many", count=scale.drain, per_call=1_000)
+                rates[name].append(scale.drain / await side.do("drain", count=scale.drain, keep=True))
+    lines = [(name, statistics.median(told), min(told), max(told)) for name, told in rates.items()]
+    ratio = lines[1][1] / lines[0][1]
+    what = f"{scale.finished:,} finished rows, {scale.waiting:,} waiting rows in {scale.queues:,} other queues"
+    return Finding("big", ("tables", "jobs/s", "lowest", "highest"), lines, f"full by empty: {ratio:.2f} ({what})")
+
+
+async def _fill(side: Side, scale: Scale, say: Said) -> None:
+    say("big: filling the tables")
+    await side.do("enqueue_many", count=1_000, per_call=1_000)
+    await side.do("drain", count=1_000, keep=True)
+    await side.do("enqueue_many", count=1_000, per_call=1_000)
+    with _connection(side) as (raw, place):
+        raw.execute(place(GROW_FINISHED), (scale.finished // 1_000,))
+        raw.execute(place(GROW_WAITING), (scale.waiting // 1_000, scale.queues))
+        say("big: vacuum and analyze, as autovacuum would")
+        for table in ("holdfast_jobs", "holdfast_finished"):
+            raw.execute(place(f"vacuum analyze {table}"))
+    # The seeds themselves wait in the queue that is drained.
+    await side.do("drain", count=1_000, keep=True)
+
+
+async def snapshot(url: str, scale: Scale, say: Said) -> Finding:
+    """Keep a steady flow while an idle transaction holds its snapshot, and a bystander asks its own queries."""
+    _insist_on_postgres(url)
+    # Makes the extension that counts claims, where the server has it loaded.
+    counters_for(url).close()
+    length = scale.seconds / scale.windows
+    lines: list[tuple[Any, ...]] = []
+    async with opened(url, [OURS]) as [side]:
+        await side.do("work")
+        await side.producer.do("produce", count=100, per_call=1, gap=(0.0, 0.0))
+        with _connection(side) as (holder, _), _connection(side) as (asking, place), _bystander(asking, place):
+            holder.execute("begin isolation level repeatable read")
+            holder.execute("select txid_current_snapshot()")
+            await side.do("window")
+            side.producer.patience = scale.seconds * 4 + 60
+            count = round(scale.rate * scale.seconds)
+            pause = 0.01
+            flow = asyncio.create_task(
+                side.producer.do("produce", count=count, per_call=round(scale.rate * pause), gap=(pause, pause))
+            )
+            for number in range(scale.windows):
+                say(f"snapshot: window {number + 1} of {scale.windows}, {length:g} s each")
+                lines.append((number + 1, *await _window(side, asking, place, length)))
+            holder.execute("rollback")
+            await flow
+        await side.do("rest")
+    first, last = lines[0], lines[-1]
+    columns = ("window", "jobs/s", "p50 ms", "p99 ms", "claim ms", "bystander p50 ms", "bystander p99 ms")
+    return Finding("snapshot", columns, lines, f"last window by first: {last[1] / first[1]:.2f} of the jobs a second")
+
+
+async def _window(side: Side, asking: Any, place: Callable[[str], str], length: float) -> tuple[Any, ...]:
+    """Let the flow run for a while; ask the bystander's query all the time."""
+    claims, began, asked = _claims(asking), time.monotonic(), []
+    while time.monotonic() - began < length:
+        sent = time.perf_counter()
+        asking.execute(place(BYSTANDER_QUERY), (100, 100)).fetchone()
+        asked.append((time.perf_counter() - sent) * 1000)
+        await asyncio.sleep(0.02)
+    came = (await side.do("window"))["latencies"]
+    rate = len(came) / (time.monotonic() - began)
+    calls, spent = (now - then for now, then in zip(_claims(asking), claims, strict=True))
+    told = [quantile(came, share) if came else None for share in (0.5, 0.99)]
+    return rate, *told, spent / calls if calls else None, quantile(asked, 0.5), quantile(asked, 0.99)
+
+
+def _claims(raw: Any) -> tuple[float, float]:
+    """Read how often claims ran and how long, where pg_stat_statements counts them."""
+    if "pg_stat_statements" not in raw.execute("show shared_preload_libraries").fetchone()[0]:
+        return 0.0, 0.0
+    calls, spent = raw.execute(CLAIMS, ()).fetchone()
+    return float(calls), float(spent)
+
+
+@contextmanager
+def _bystander(raw: Any, place: Callable[[str], str]) -> Iterator[None]:
+    raw.execute(place(BYSTANDER))
+    try:
+        yield
+    finally:
+        raw.execute(place("drop table holdfast_bystander"))
+
+
+async def processes(url: str, scale: Scale, say: Said) -> Finding:
+    """Drain with one worker process, then with two, and tell whose CPU is used up; interleaved rounds."""
+    told: dict[int, list[tuple[float | None, ...]]] = {1: [], 2: []}
+    async with opened(url, [OURS]) as [first]:
+        second = Side(OURS, url, first.prefix)
+        for number in range(scale.rounds):
+            for workers in (1, 2) if number % 2 == 0 else (2, 1):
+                say(f"processes: round {number + 1}, {workers}")
+                told[workers].append(await _shared_drain([first, second][:workers], scale.drain * 2))
+        await second.stop()
+    lines = [(number, *map(_middle, zip(*rounds, strict=True))) for number, rounds in told.items()]
+    columns = ("worker processes", "jobs/s", "cores: workers", "cores: server", "cores: all on the machine")
+    summary = f"two by one: {lines[1][1] / lines[0][1]:.2f}, on {os.cpu_count()} cores"
+    return Finding("processes", columns, lines, summary)
+
+
+def _middle(values: Sequence[float | None]) -> Any:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+async def _shared_drain(sides: Sequence[Side], count: int) -> tuple[float | None, ...]:
+    """Return jobs per second, and how many cores the workers, the server and the whole machine used."""
+    await sides[0].do("clear")
+    await sides[0].producer.do("produce", count=count, per_call=1_000, gap=(0.0, 0.0))
+    before = [await _cpu_seconds(sides), server_seconds(sides[0].url), machine_seconds()]
+    began, left = time.perf_counter(), count
+    await asyncio.gather(*(side.do("work") for side in sides))
+    while left > 0 or await sides[0].producer.do("unfinished"):
+        await asyncio.sleep(LOOK if left > 0 else LOOK / 4)
+        left -= sum([len((await side.do("window"))["latencies"]) for side in sides])
+    seconds = time.perf_counter() - began
+    after = [await _cpu_seconds(sides), server_seconds(sides[0].url), machine_seconds()]
+    await asyncio.gather(*(side.do("rest") for side in sides))
+    pairs = zip(before, after, strict=True)
+    return count / seconds, *(None if then is None or now is None else (now - then) / seconds for then, now in pairs)
+
+
+async def _cpu_seconds(sides: Sequence[Side]) -> float:
+    return sum([float((await side.do("window"))["cpu_seconds"]) for side in sides])
+
+
+async def memory(url: str, scale: Scale, say: Said) -> Finding:
+    """Run jobs for long through one worker and look at the memory of its process."""
+    chunk, done = max(1_000, scale.jobs // 20), 0
+    lines: list[tuple[Any, ...]] = []
+    async with opened(url, [OURS]) as [side]:
+        await side.do("work", keep=False)
+        lines.append((0, (await side.do("window"))["rss_mb"]))
+        while done < scale.jobs:
+            side.producer.patience = 600.0
+            came, rss = 0, 0.0
+            sending = asyncio.create_task(
+                side.producer.do("produce", count=chunk, per_call=1_000, gap=(0.0, 0.0)), name="producer"
+            )
+            while came < chunk:
+                await asyncio.sleep(0.2)
+                window = await side.do("window")
+                came, rss = came + len(window["latencies"]), window["rss_mb"]
+            await sending
+            done += came
+            say(f"memory: {done:,} jobs, {rss:.1f} MB")
+            lines.append((done, rss))
+        await side.do("rest")
+    # The first part fills caches and buffers.
+    settled = [rss for _, rss in lines[len(lines) // 4 :]]
+    summary = f"{lines[0][1]:.1f} MB idle; {settled[0]:.1f} MB after a quarter, {settled[-1]:.1f} MB at the end"
+    return Finding("memory", ("jobs done", "MB in RAM"), lines, summary)
+
+
+def _insist_on_postgres(url: str) -> None:
+    if dialect_for(url, StoreOptions()).name != "postgres":
+        raise ConfigError("url", "this study is for PostgreSQL", url)
+
+
+@contextmanager
+def _connection(side: Side) -> Iterator[tuple[Any, Callable[[str], str]]]:
+    """Give a connection of the study's own, and what puts the prefix into SQL."""
+    dialect = dialect_for(side.url, StoreOptions(prefix=side.prefix))
+    with closing(dialect.connect(side.url)) as raw:
+        yield raw, dialect.place
+
+
+STUDIES: dict[str, Study] = {"big": big, "snapshot": snapshot, "processes": processes, "memory": memory}

@@ -1,0 +1,168 @@
+"""Rounds, quantiles, costs and sides: what the figures are made of."""
+
+import asyncio
+import sys
+
+import pytest
+
+from holdfast.bench.counters import Counts, NoCounters
+from holdfast.bench.measure import Figure, Reading, Result, Row, Size, measured, quantile
+from holdfast.bench.rows import drain
+from holdfast.bench.side import Side, Spec
+
+
+class Sleepless:
+    """A side that notes when it is asked."""
+
+    can = frozenset({"row"})
+
+    def __init__(self, name: str, asked: list[str], *, guest: bool = False) -> None:
+        self.name = name
+        self.asked = asked
+        self.spec = Spec(name, (), guest=guest)
+
+    async def stop(self) -> None:
+        self.asked.append(f"{self.name} stops")
+
+
+async def note(side: Sleepless) -> Reading:
+    side.asked.append(side.name)
+    return Reading([float(len(side.asked))], {"commits": float(len(side.asked)) * 2})
+
+
+def results(row: Row, sides: list[Sleepless], rounds: int = 1) -> list[Result]:
+    return asyncio.run(measured("none", row, sides, rounds))  # type: ignore[arg-type]
+
+
+def test_rounds_alternate_between_the_sides() -> None:
+    asked: list[str] = []
+    sides = [Sleepless("holdfast", asked), Sleepless("raw", asked)]
+
+    [result] = results(Row("row", "jobs/s", "row", note), sides, rounds=3)  # type: ignore[arg-type]
+
+    assert asked == ["holdfast", "raw", "raw", "holdfast", "holdfast", "raw"]
+    assert result.figures == {"holdfast": Figure(4, 1, 5, {"commits": 8}), "raw": Figure(3, 2, 6, {"commits": 6})}
+    assert result.ratio("holdfast") == pytest.approx(4 / 3)
+
+
+def test_a_side_that_cannot_do_a_row_stands_aside() -> None:
+    able, unable = Sleepless("holdfast", []), Sleepless("peer", [])
+    unable.can = frozenset()
+
+    [result] = results(Row("row", "jobs/s", "row", note), [able, unable])  # type: ignore[arg-type]
+
+    assert set(result.figures) == {"holdfast"}
+    assert result.ratio("holdfast") is None
+
+
+async def breaks(side: Sleepless) -> Reading:
+    if side.name == "broken":
+        raise RuntimeError("broken: no answer within 120 s")
+    return await note(side)
+
+
+def test_a_guest_that_fails_is_named_and_the_run_goes_on() -> None:
+    asked: list[str] = []
+    sides = [Sleepless("broken", asked, guest=True), Sleepless("raw", asked)]
+
+    [result] = results(Row("row", "jobs/s", "row", breaks), sides, rounds=2)  # type: ignore[arg-type]
+
+    assert asked == ["broken stops", "raw", "raw"]
+    assert set(result.figures) == {"raw"}
+    assert result.missing == {"broken": "broken: no answer within 120 s"}
+
+
+def test_a_failure_of_our_own_ends_the_run() -> None:
+    with pytest.raises(RuntimeError, match="no answer"):
+        results(Row("row", "jobs/s", "row", breaks), [Sleepless("broken", [])])  # type: ignore[arg-type]
+
+
+def test_a_latency_is_told_by_its_quantiles() -> None:
+    async def samples(side: object) -> Reading:
+        return Reading([1.0, 2.0, 3.0, 4.0])
+
+    row = Row("latency", "ms", "row", samples, quantiles=(0.5, 0.99))
+
+    assert results(row, [Sleepless("raw", [])], rounds=2) == [
+        Result("none", "latency p50", "ms", {"raw": Figure(2, 2, 2)}),
+        Result("none", "latency p99", "ms", {"raw": Figure(4, 4, 4)}),
+    ]
+
+
+def test_a_part_that_was_not_counted_is_left_out() -> None:
+    async def two_of_three(side: object) -> Reading:
+        return Reading([1.0, 50.0])
+
+    row = Row("idle", "%", "row", two_of_three, parts=(("CPU", "%"), ("memory", "MB"), ("statements", "1/s")))
+
+    assert results(row, [Sleepless("raw", [])]) == [
+        Result("none", "idle, CPU", "%", {"raw": Figure(1, 1, 1)}),
+        Result("none", "idle, memory", "MB", {"raw": Figure(50, 50, 50)}),
+        Result("none", "idle, statements", "1/s", {}),
+    ]
+
+
+@pytest.mark.parametrize("share, expected", [(0.0, 1), (0.5, 50), (0.99, 99), (0.995, 100), (1.0, 100)])
+def test_a_quantile_is_a_sample(share: float, expected: int) -> None:
+    assert quantile(range(1, 101), share) == expected
+
+
+def test_counts_tell_only_what_both_readings_have() -> None:
+    assert Counts(10.0, 500.0, None, 7.0).since(Counts(4.0, 100.0, 3.0, None)) == {"commits": 6.0, "log_bytes": 400.0}
+
+
+CHILD = """
+import json, sys
+sys.stdin.readline()
+print(json.dumps({"value": "ready", "seconds": 0}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)["do"]
+    if asked == "die":
+        sys.exit(3)
+    answers = {"unfinished": {"value": 7}, "drain": {"value": 1.0}, "fail": {"error": "fail: it broke"}}
+    if asked != "nothing":
+        print(json.dumps({"value": None, "seconds": 0.5} | answers.get(asked, {})), flush=True)
+"""
+
+
+def with_child(call: str, patience: float = 30.0) -> object:
+    async def whole() -> object:
+        side = Side(Spec("child", (sys.executable, "-c", CHILD)), "sqlite://", "hf")
+        side.patience = patience
+        try:
+            return await side.do(call)
+        finally:
+            await side.stop()
+
+    return asyncio.run(whole())
+
+
+def test_a_child_answers() -> None:
+    assert with_child("unfinished") == 7
+
+
+def test_an_error_of_a_child_names_it() -> None:
+    with pytest.raises(RuntimeError, match="child: fail: it broke"):
+        with_child("fail")
+
+
+def test_a_child_that_ends_is_noticed() -> None:
+    with pytest.raises(RuntimeError, match="child: its process ended with 3"):
+        with_child("die")
+
+
+def test_a_child_that_says_nothing_is_not_waited_for_ever() -> None:
+    with pytest.raises(RuntimeError, match=r"child: no answer within 0\.2 s"):
+        with_child("nothing", patience=0.2)
+
+
+def test_a_drain_that_leaves_jobs_is_no_figure() -> None:
+    async def whole() -> None:
+        side = Side(Spec("child", (sys.executable, "-c", CHILD)), "sqlite://", "hf")
+        try:
+            await drain(side, Size.quick(), NoCounters(), handler="async def", keep=True)
+        finally:
+            await side.stop()
+
+    with pytest.raises(AssertionError, match="7 jobs are left"):
+        asyncio.run(whole())
