@@ -141,8 +141,8 @@ def _observer_of_mysql(raw: Any) -> Iterator[Callable[[], bool]]:
         cursor = observer.cursor()
 
         def waits() -> bool:
-            # InnoDB keeps what it shows for 100 ms.
-            time.sleep(0.02)
+            # InnoDB shows the same again to whoever asks again within 100 ms.
+            time.sleep(0.12)
             cursor.execute(asked, (raw.thread_id(),))
             return bool(cursor.fetchone()[0])
 

@@ -55,7 +55,7 @@ def test_a_cancel_that_meets_the_end_of_the_job_waits_and_is_a_conflict(pg: Stor
 def test_a_unique_job_cannot_end_while_it_is_looked_for(pg: Store) -> None:
     [lease] = claimed(pg, unique="u")
     with stepped(pg, jobs.enqueue(new_job(unique="u"))) as enqueue, stepped(pg, jobs.complete(lease)) as end:
-        enqueue.step_through("enqueue_many")
+        enqueue.step_through("enqueue")
         answer = blocked(end, end.commit)
         assert enqueue.commit().id == lease.job_id
         answer.result(PATIENCE)

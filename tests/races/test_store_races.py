@@ -317,7 +317,7 @@ def test_a_prune_passes_a_key_that_an_enqueue_has_found(pg: Store, look: Look) -
 
 def test_the_second_of_two_enqueues_with_one_unique_key_waits_and_finds_the_first(pg: Store, look: Look) -> None:
     with stepped(pg, jobs.enqueue(new_job(unique="u"))) as one, stepped(pg, jobs.enqueue(new_job(unique="u"))) as two:
-        one.step_through("enqueue_many")
+        one.step_through("enqueue")
         answer = blocked(two, two.commit)
         first = one.commit()
         assert answer.result(PATIENCE) == Enqueued(first.id, created=False)
@@ -351,7 +351,7 @@ def test_an_enqueue_that_meets_the_end_of_a_unique_job_adds_the_next_one(pg: Sto
 def test_a_unique_job_that_ends_between_two_statements_is_added_in_the_next_round(pg: Store, look: Look) -> None:
     [lease] = claimed(pg, unique="u")
     with stepped(pg, jobs.enqueue(new_job(unique="u"))) as enqueue:
-        enqueue.step_through("enqueue_many")
+        enqueue.step_through("enqueue")
         pg.run(jobs.complete(lease))
         added = enqueue.commit()
     assert added.created
