@@ -13,7 +13,7 @@ from holdfast.executor import Ended, Executor, Interrupt, Work
 from holdfast.sources import Source
 
 # Handlers that never wait would keep the loop to themselves: let others in after so many seconds.
-TURN = 0.002
+TURN = 0.001
 # How long handlers that ignore their cancellation are waited for at the very end.
 CLOSING = 1.0
 
@@ -52,9 +52,9 @@ class Slots:
 
     def feed(self, works: list[Work]) -> None:
         self.buffer.extend(works)
-        for _ in works:
-            if not self._wake_one():
-                return
+        if not self._sprinting:
+            self._wake_one()
+        self._relay()
 
     def take_back(self, older_than: float = float("inf")) -> list[Work]:
         """Take waiting jobs out of the buffer: all, or those claimed before a moment."""
@@ -104,11 +104,14 @@ class Slots:
                 _calm(task)
 
     async def _take_turn(self, task: asyncio.Task[Any]) -> None:
-        if not self.buffer:
+        if not self.buffer or (self._sprinting and not self.running):
             await self._job_comes()
         self._quiet.clear()
-        # One slot at a time may run job after job; if each did so, claims would wait for all of them in turn.
+        # One slot at a time may run job after job; if each did so, claims would wait for all of them in turn. While no
+        # handler waits, the others would only get in its way.
         sprints, self._sprinting = not self._sprinting, True
+        if sprints:
+            asyncio.get_running_loop().call_soon(self._relay)
         ends = time.monotonic() + TURN if sprints else 0.0
         try:
             while self.buffer and not self._closing:
@@ -125,11 +128,22 @@ class Slots:
                     await pressure
                 if now > ends:
                     break
-        finally:
-            self._sprinting = self._sprinting and not sprints
             if not self.running:
                 self._quiet.set()
-        await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        finally:
+            if not self.running:
+                self._quiet.set()
+            # Not before the loop has come round: another slot would sprint on in its stead.
+            self._sprinting = self._sprinting and not sprints
+
+    def _relay(self) -> None:
+        """Let the other slots at the buffer, if a handler waits for something: the loop is free then."""
+        if self.running:
+            self._sprinting = False
+            for _ in range(len(self.buffer)):
+                if not self._wake_one():
+                    return
 
     def _take_down(self, work: Work, ended: Ended, now: float) -> Awaitable[Any] | None:
         """Hand an outcome on; gives what the slot must wait for before its next job."""

@@ -1,0 +1,133 @@
+"""Slots by themselves: handlers that never wait leave the loop to others, those that wait leave it to each other."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast import slots
+from holdfast.slots import Slots
+
+COUNT = 20
+
+
+class Acts:
+    """Stands in for the executor: runs what the work says."""
+
+    async def attempt(self, work: Any) -> Any:
+        work.started = time.monotonic()
+        await work.act()
+        return work
+
+
+def works(number: int, act: Any) -> list[Any]:
+    return [SimpleWork(act) for _ in range(number)]
+
+
+class SimpleWork(SimpleNamespace):
+    def __init__(self, act: Any) -> None:
+        super().__init__(act=act, slot=None, interrupt=None, job=None, started=0.0, taken=0.0)
+
+    __hash__ = object.__hash__
+
+
+async def no_wait() -> None:
+    pass
+
+
+def serving(ended: list[Any]) -> Slots:
+    made = Slots(COUNT, Acts(), lambda one: ended.append(one), lambda: None)  # type: ignore[arg-type,func-returns-value]
+    made.start()
+    return made
+
+
+async def until(true: Any) -> int:
+    """Wait until something is true, and tell how often the loop came round."""
+    rounds = 0
+    while not true():
+        rounds += 1
+        assert rounds < 100_000
+        await asyncio.sleep(0)
+    return rounds
+
+
+def test_the_loop_comes_round_after_each_turn_however_many_slots_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "TURN", 0.0)
+
+    async def scene() -> int:
+        ended: list[Any] = []
+        made = serving(ended)
+        made.feed(works(200, no_wait))
+        rounds = await until(lambda: len(ended) == 200)
+        await made.close()
+        return rounds
+
+    assert asyncio.run(scene()) > 150
+
+
+def test_handlers_that_wait_use_every_slot() -> None:
+    async def scene() -> int:
+        ended: list[Any] = []
+        release = asyncio.Event()
+        made = serving(ended)
+        made.feed(works(COUNT + 5, release.wait))
+        await until(lambda: len(made.running) == COUNT)
+        release.set()
+        await until(lambda: len(ended) == COUNT + 5)
+        await made.close()
+        return len(ended)
+
+    assert asyncio.run(scene()) == COUNT + 5
+
+
+def test_quick_jobs_pass_by_one_that_waits() -> None:
+    async def scene() -> int:
+        ended: list[Any] = []
+        release = asyncio.Event()
+        made = serving(ended)
+        made.feed([*works(3, no_wait), *works(1, release.wait), *works(50, no_wait)])
+        await until(lambda: len(ended) == 53)
+        made.feed(works(50, no_wait))
+        await until(lambda: len(ended) == 103)
+        release.set()
+        await made.quiet()
+        await made.close()
+        return len(ended)
+
+    assert asyncio.run(scene()) == 104
+
+
+def test_jobs_fed_one_by_one_while_others_wait_are_begun_at_once() -> None:
+    async def scene() -> int:
+        ended: list[Any] = []
+        release = asyncio.Event()
+        made = serving(ended)
+        for n in range(COUNT):
+            made.feed(works(1, release.wait))
+            await until(lambda n=n: len(made.running) == n + 1)
+        release.set()
+        await made.quiet()
+        await made.close()
+        return len(ended)
+
+    assert asyncio.run(scene()) == COUNT
+
+
+def test_a_slot_whose_turn_is_cut_short_lets_another_sprint() -> None:
+    async def scene() -> int:
+        ended: list[Any] = []
+        made = serving(ended)
+
+        async def cut() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+        made.feed([*works(1, cut), *works(100, no_wait)])
+        await until(lambda: len(ended) == 101)
+        await made.close()
+        return len(ended)
+
+    assert asyncio.run(scene()) == 101
