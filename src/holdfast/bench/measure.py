@@ -20,7 +20,7 @@ class Size:
     one: int = 1_000
     many: int = 20_000
     per_call: int = 1_000
-    drain: int = 20_000
+    drain: int = 60_000
     samples: int = 70
     rate: int = 1_000
     flow_seconds: float = 3.0

@@ -21,9 +21,9 @@ from holdfast.options import StoreOptions
 Said = Callable[[str], None]
 
 # What most queues on MySQL do, beside the claims of whole batches.
-ONE_BY_ONE = child("one by one", frozenset({"kept"}), share=0.05)
+ONE_BY_ONE = child("one by one", frozenset({"kept"}), share=0.03)
 # Elsewhere a drain is several times slower than on PostgreSQL, and no truer for taking minutes.
-SHARE = {"PostgreSQL": 1.0, "SQLite": 0.5, "MariaDB": 0.5, "MySQL": 0.5}
+SHARE = {"PostgreSQL": 1.0, "SQLite": 0.5, "MariaDB": 0.3, "MySQL": 0.3}
 
 
 def benchmark(
