@@ -163,6 +163,8 @@ class Holdfast:
         return self._added(new, answers, tx)
 
     def _new_jobs(self, bound: Iterable[Bound]) -> list[NewJob]:
+        if isinstance(bound, Bound):
+            raise InvalidPayload("enqueue_many", None, "give a list of jobs; for one there is enqueue")
         given = list(bound)
         for one in given:
             if not isinstance(one, Bound):

@@ -21,15 +21,23 @@ from holdfast.model import Lease
 NEAR = timedelta(milliseconds=250)
 DEEP = timedelta(seconds=10)
 SLICE = timedelta(seconds=5)
-# Claims that took a second in all, at one of these widths, are not made again for so many.
+# What databases tell times apart by.
+TICK = timedelta(microseconds=1)
+# A claim of one of these widths that took a second is not made again for so many.
 SHARE = 20
-# A claim from the front that takes longer than this many seconds is dear, and ten times as rare.
+# But for no longer than so many seconds: one slow answer may say nothing about the next.
+PATIENCE = 5.0
+# A claim from the front that takes longer than this many seconds is dear; the next then is due after so many.
 DEAR = 0.05
+PER_JOB = 0.00005
+DEAR_EVERY = 60.0
 DEEP_EVERY = 1.0
 # A look for expired leases goes back to the last one and so many seconds more, for leases that were locked then; a look
 # at everything is due after so many seconds at the earliest.
 MARGIN = 2.0
 LOOK_AT_ALL = 15.0
+# Nobody's floor: so long ago that one cannot go further back from it.
+EARLIEST = 1970
 # Above these many lanes it is cheaper to forget them all than to carry them along.
 MOST = 1_000
 # Outside every priority that a job can have.
@@ -44,6 +52,8 @@ class Start(NamedTuple):
 
     width: Width
     lanes: Mapping[str, list[Any]] | None = None
+    # How often the floors had been forgotten by then.
+    epoch: int = 0
 
 
 class Part(NamedTuple):
@@ -73,18 +83,23 @@ class Lanes:
         self._slice = 0
         # When, by the monotonic clock, the next claim of each width is due.
         self._due: dict[Width, float] = {"all": 0.0, "deep": 0.0, "slice": 0.0}
+        self._epoch = 0
 
     def start(self, now: float) -> Start:
         """Say where a claim made now begins."""
         if not self._floors:
-            return Start("all")
+            return Start("all", None, self._epoch)
         width: Width = next((width for width, due in self._due.items() if now >= due), "near")
-        return Start(width, None if width == "all" else self._columns(width))
+        return Start(width, None if width == "all" else self._columns(width), self._epoch)
 
     def learn(self, start: Start, claimed: Sequence[Lease], limit: int, began: float, ended: float) -> None:
         """Take in what a claim gave; `claimed` is in order of priority and age."""
+        if start.epoch != self._epoch:
+            # Jobs went back below the floors while this claim was under way: it knows nothing of them.
+            return
         # The last of each lane stays: the latest.
         latest = {(lease.queue, lease.priority): lease.available_at for lease in claimed}
+        latest = {lane: at for lane, at in latest.items() if at.year >= EARLIEST}
         if len(claimed) < limit:
             # Nothing was left behind, so no floor needs to fall.
             latest = {lane: max(at, self._floors.get(lane, at)) for lane, at in latest.items()}
@@ -92,19 +107,21 @@ class Lanes:
         self._origins = latest | self._origins
         if len(self._floors) > MOST:
             self.forget()
-        self._plan(start.width, began, ended, full=len(claimed) >= limit)
+        # What the jobs themselves take is no reason to claim otherwise.
+        cost = max(0.0, ended - began - PER_JOB * len(claimed))
+        self._plan(start.width, ended, cost, full=len(claimed) >= limit)
 
-    def _plan(self, width: Width, began: float, ended: float, full: bool) -> None:
-        cost = ended - began
+    def _plan(self, width: Width, ended: float, cost: float, full: bool) -> None:
+        pause = SHARE * cost
         match width:
             case "all":
                 self._origins, self._slice = dict(self._floors), 0
-                self._due["all"] = ended + cost * SHARE * (10 if cost > DEAR else 1)
-                self._due["deep"] = self._due["slice"] = ended + max(DEEP_EVERY, SHARE * cost)
+                self._due["all"] = ended + (max(DEAR_EVERY, pause) if cost > DEAR else pause)
+                self._due["deep"] = self._due["slice"] = ended + DEEP_EVERY
             case "deep":
-                self._due["deep"] = ended + max(DEEP_EVERY, SHARE * cost)
+                self._due["deep"] = ended + max(DEEP_EVERY, min(PATIENCE, pause))
             case "slice":
-                self._due["slice"] = ended + SHARE * cost
+                self._due["slice"] = ended + min(PATIENCE, pause)
                 # A full claim may not have come to its slice.
                 self._slice += not full
                 if all(
@@ -115,6 +132,7 @@ class Lanes:
     def forget(self) -> None:
         """Begin at the front again: jobs went back to where they had been."""
         self._floors, self._origins = {}, {}
+        self._epoch += 1
 
     def _columns(self, width: Width) -> dict[str, list[Any]]:
         parts = sorted(self._parts(width), key=lambda part: part.urgency)
@@ -146,8 +164,9 @@ class Lanes:
         if width == "slice":
             origin = self._origins[queue, priority]
             begin = origin + (self._slice - 1) * SLICE if self._slice else None
-            end = origin + self._slice * SLICE
-            yield Part(queue, priority, priority, priority, begin, min(end, floor))
+            # Apart from what follows: a database that takes them one by one would give the same job twice.
+            end = min(origin + self._slice * SLICE, floor - NEAR - TICK)
+            yield Part(queue, priority, priority, priority, begin, end)
         yield Part(queue, priority, priority, priority, floor - (DEEP if width == "deep" else NEAR))
 
 
@@ -166,8 +185,8 @@ class LookBack:
         return now - self._clean_at + MARGIN
 
     def learn(self, looked_back: float | None, clean: bool, began: float, ended: float) -> None:
-        """Take in a look; `clean` says that nothing was left for want of room."""
+        """Take in a look; `clean` says that there was nothing, so that nothing can have been left either."""
         if clean and (looked_back is None or self._clean_at is not None):
             self._clean_at = began
         if looked_back is None:
-            self._all_due = ended + max(LOOK_AT_ALL, SHARE * (ended - began))
+            self._all_due = ended + max(LOOK_AT_ALL, min(DEAR_EVERY, SHARE * (ended - began)))

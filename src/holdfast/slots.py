@@ -113,6 +113,7 @@ class Slots:
         if sprints:
             asyncio.get_running_loop().call_soon(self._relay)
         ends = time.monotonic() + TURN if sprints else 0.0
+        work: Any = None
         try:
             while self.buffer and not self._closing:
                 work = self.buffer.popleft()
@@ -132,6 +133,7 @@ class Slots:
                 self._quiet.set()
             await asyncio.sleep(0)
         finally:
+            self.running.discard(work)
             if not self.running:
                 self._quiet.set()
             # Not before the loop has come round: another slot would sprint on in its stead.

@@ -85,9 +85,7 @@ class JobsSource:
     def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Steps[Settled]:
         settled = yield from jobs.settle(finishes, returns).start()
         if any(one.delay_ms is None for one in returns):
-            # They went back to their old places, below the floors.
-            for lanes in self._lanes.values():
-                lanes.forget()
+            self._step_back()
         return settled
 
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
@@ -101,11 +99,19 @@ class JobsSource:
         kinds = list(self.handlers)
         reaping = jobs.reap(kinds=kinds, exclude=held, limit=limit, backoff=backoff, look_back=look_back)
         reaped = yield from reaping.start()
-        self._look_back.learn(look_back, len(reaped) < limit, began, time.monotonic())
+        self._look_back.learn(look_back, not reaped, began, time.monotonic())
         return reaped
 
-    def release_strays(self, worker: str, known: Sequence[Lease]) -> Flow[int]:
-        return jobs.release_strays(worker, [lease.id for lease in known])
+    @flow
+    def release_strays(self, worker: str, known: Sequence[Lease]) -> Steps[int]:
+        released = yield from jobs.release_strays(worker, [lease.id for lease in known]).start()
+        self._step_back()
+        return released
+
+    def _step_back(self) -> None:
+        """Forget the floors: jobs went back to their old places below them."""
+        for lanes in self._lanes.values():
+            lanes.forget()
 
 
 # For work that is made outside a worker: it belongs to our own tables, and nothing is claimed through it.

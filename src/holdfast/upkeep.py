@@ -27,6 +27,7 @@ REAP = 1.0
 REAP_BATCH = 500
 # A reap that took a second is not made again for so many.
 REAP_SHARE = 10
+LONGEST_REAP_PAUSE = 5.0
 PRUNE = 60.0
 PRUNE_CHUNK = 1_000
 # Of every pruning round so much time at most, so that a large backlog never starves the rest.
@@ -129,7 +130,8 @@ class Upkeep:
         for source in self._worker.sources:
             await self._reap_from(source)
         ended = time.monotonic()
-        self._reap_due = ended + REAP_SHARE * (ended - began)
+        # A share of the time, but no longer: an outage that was waited out says nothing about the next reap.
+        self._reap_due = ended + min(LONGEST_REAP_PAUSE, REAP_SHARE * (ended - began))
 
     async def _reap_from(self, source: Source) -> None:
         worker = self._worker

@@ -157,10 +157,11 @@ class SqliteWatcher:
                 # Reading the counter takes as much CPU as all the rest of a look.
                 if stamp is None or stamp != before:
                     version = self._version(link)
+                    # A file too busy to be read is looked at again.
+                    before = stamp if version is not None else None
                     if version != seen and version is not None:
                         seen = version
                         self._wake(None)
-                before = stamp
                 await asyncio.sleep(WATCH)
         finally:
             link.close()

@@ -90,3 +90,30 @@ def test_lanes_are_served_by_priority_then_age_and_no_further_than_the_limit(sto
     claimed = store.run(jobs.claim("mail", limit=3, leases={"noop": 1}, lanes=lanes))
 
     assert [lease.id for lease in claimed] == [high.id, old.id, new.id]
+
+
+@pytest.mark.parametrize("width", ["near", "slice", "deep", "all"])
+@pytest.mark.parametrize("below", [0, 0.1, 0.25])
+def test_no_claim_gives_a_job_twice(store: Store, last: Lease, width: Width, below: float) -> None:
+    """Stretches that met at a job gave it twice where each is a statement: two attempts under one fence."""
+    source = JobsSource(["mail"], {"noop": None}, floors=True)
+    lanes = source._lanes[("noop",)] = known(last)
+    lanes._due = {"all": math.inf, "deep": math.inf, "slice": math.inf, width: 0.0}
+    late = [new_job(**before(last, below)) for _ in range(3)]
+    store.run(jobs.enqueue_many(late))
+
+    claimed = store.run(source.claim({"noop": 30_000}, 10, "w"))
+
+    assert sorted(lease.id for lease in claimed) == sorted(job.id for job in late)
+
+
+def test_strays_that_went_back_are_claimed_again_at_once(store: Store, last: Lease) -> None:
+    source = JobsSource(["mail"], {"noop": None}, floors=True)
+    lanes = source._lanes[("noop",)] = known(last._replace(available_at=last.available_at - timedelta(hours=1)))
+    lanes._due = dict.fromkeys(lanes._due, math.inf)
+    store.run(jobs.enqueue_many([new_job(**before(last, 60 * minutes)) for minutes in (30, 20, 0)]))
+    assert len(store.run(source.claim({"noop": 30_000}, 10, "w"))) == 3
+
+    store.run(source.release_strays("w", []))
+
+    assert len(store.run(source.claim({"noop": 30_000}, 10, "w"))) == 3

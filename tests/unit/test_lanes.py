@@ -5,7 +5,24 @@ from typing import Any
 
 import pytest
 
-from holdfast.lanes import BOTTOM, DEEP, LOOK_AT_ALL, MARGIN, MOST, NEAR, SHARE, SLICE, TOP, Lanes, LookBack, Start
+from holdfast.lanes import (
+    BOTTOM,
+    DEAR_EVERY,
+    DEEP,
+    DEEP_EVERY,
+    LOOK_AT_ALL,
+    MARGIN,
+    MOST,
+    NEAR,
+    PATIENCE,
+    SHARE,
+    SLICE,
+    TICK,
+    TOP,
+    Lanes,
+    LookBack,
+    Start,
+)
 from holdfast.model import Lease
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -51,8 +68,24 @@ def test_claims_from_the_front_go_on_while_they_are_cheap() -> None:
 def test_a_dear_claim_from_the_front_is_rare() -> None:
     known = lanes(lease(0), cost=DEAR)
 
-    assert known.start(DEAR * SHARE).width != "all"
-    assert known.start(DEAR * (10 * SHARE + 2)).width == "all"
+    assert known.start(DEAR + DEAR_EVERY - 1).width != "all"
+    assert known.start(DEAR + DEAR_EVERY).width == "all"
+
+
+def test_a_slow_answer_keeps_late_jobs_waiting_for_seconds_only() -> None:
+    """A stall of the network is no sign of dead rows."""
+    known = lanes(lease(0), cost=30.0)
+    assert known.start(30.0 + DEEP_EVERY).width == "deep"
+
+    known.learn(known.start(31.0), [], 10, 31.0, 61.0)
+    assert known.start(61.0 + PATIENCE).width == "deep"
+
+
+def test_a_large_claim_is_not_dear_for_its_size() -> None:
+    known = Lanes(["mail"])
+    known.learn(known.start(0.0), [lease(0)] * 2_000, 2_000, 0.0, 0.1)
+
+    assert known.start(0.2).width == "all"
 
 
 def test_a_claim_begins_a_little_below_the_last_job_claimed() -> None:
@@ -86,11 +119,11 @@ def test_a_floor_rises_and_falls_only_to_what_a_full_claim_left_behind() -> None
 
 def test_now_and_then_a_claim_begins_further_below() -> None:
     known = lanes(lease(0), cost=DEAR)
-    start = known.start(DEAR * (SHARE + 1))
+    start = known.start(DEAR + DEEP_EVERY)
 
     assert (start.width, floors(start)) == ("deep", [lease(0).available_at - DEEP])
-    known.learn(start, [], 10, 21.0, 21.5)
-    assert known.start(21.6).width != "deep"
+    known.learn(start, [], 10, 21.0, 21.1)
+    assert known.start(21.2).width != "deep"
 
 
 def test_slices_walk_the_whole_way_from_the_front_to_the_floor_and_begin_again() -> None:
@@ -104,7 +137,8 @@ def test_slices_walk_the_whole_way_from_the_front_to_the_floor_and_begin_again()
         known.learn(start, [], 10, 2.0, 2.0)
 
     origin, floor = lease(0).available_at, lease(12).available_at
-    way = [(None, origin), (origin, origin + SLICE), (origin + SLICE, origin + 2 * SLICE), (origin + 2 * SLICE, floor)]
+    way = [(None, origin), (origin, origin + SLICE), (origin + SLICE, origin + 2 * SLICE)]
+    way += [(origin + 2 * SLICE, floor - NEAR - TICK)]
     assert walked == way + way
 
 
@@ -131,6 +165,21 @@ def test_forgotten_floors_mean_the_front() -> None:
     known.forget()
 
     assert known.start(1.0).width == "all"
+
+
+def test_a_claim_under_way_while_floors_were_forgotten_teaches_nothing() -> None:
+    known = lanes(lease(0), cost=DEAR)
+    start = known.start(1.0)
+    known.forget()
+    known.learn(start, [lease(9)], 10, 1.0, 1.1)
+
+    assert known.start(1.2).width == "all"
+
+
+def test_a_time_before_all_times_is_no_floor() -> None:
+    ancient = lease(0)._replace(available_at=datetime.min.replace(tzinfo=UTC))
+
+    assert lanes(ancient, cost=DEAR).start(1.1).width == "all"
 
 
 def test_too_many_lanes_are_forgotten() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import events
+from holdfast import events, upkeep
 from holdfast.appetite import AHEAD, Appetite
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, QueryFailed, UniqueViolation
 from holdfast.outage import Outage, refused
@@ -179,3 +179,15 @@ class WithState(Exception):
 )
 def test_a_refusal_of_the_data_is_told_from_trouble_that_passes(error: Exception, expected: bool) -> None:
     assert refused(error) is expected
+
+
+def test_an_outage_that_was_waited_out_does_not_put_off_reaping(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 700.0])
+    monkeypatch.setattr(upkeep, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    worker = SimpleNamespace(sources=[])
+    part = upkeep.Upkeep.__new__(upkeep.Upkeep)
+    part._worker, part._reap_due = worker, 0.0  # type: ignore[assignment]
+
+    asyncio.run(part._reap())
+
+    assert part._reap_due == 700.0 + upkeep.LONGEST_REAP_PAUSE

@@ -100,7 +100,7 @@ class Calls:
 
     def _taken_from_lanes(self, hop: Compiled, take: Compiled) -> Iterator[Call]:
         """Take from each lane in turn, until enough; in a gap between lanes, from the first level that is there."""
-        taken: list[Row] = []
+        taken: dict[Any, Row] = {}
         for queue, priority, below, above, floor, ceiling in zip(*map(self._params.get, LANES), strict=True):
             urgency = None if priority is None else -priority
             if urgency is None:
@@ -111,11 +111,13 @@ class Calls:
                 self._params |= {"queue": queue, "urgency": urgency}
                 self._params |= {"floor": floor or FIRST, "ceiling": ceiling or LAST}
                 yield self._call(take)
-                taken += self.rows
-                self._params["limit"] -= len(self.rows)
+                # By id: a transaction does not skip its own locks.
+                fresh = {row[0]: row for row in self.rows if row[0] not in taken}
+                taken |= fresh
+                self._params["limit"] -= len(fresh)
             if self._params["limit"] <= 0:
                 break
-        self.rows = taken
+        self.rows = list(taken.values())
 
     def _hopped(self, hop: Compiled, levels: list[Level], queue: str, after: int) -> Iterator[Call]:
         self._params |= {"queue": queue, "urgency": after}
