@@ -25,6 +25,7 @@ SILENT = timedelta(seconds=60)
 FORGET = timedelta(days=1)
 REAP = 1.0
 REAP_BATCH = 500
+RENEW_BATCH = 500
 # A reap that took a second is not made again for so many.
 REAP_SHARE = 10
 LONGEST_REAP_PAUSE = 5.0
@@ -106,11 +107,15 @@ class Upkeep:
             return
         for source in {work.source.name: work.source for work in due}.values():
             part = [work for work in due if work.source is source]
-            # An answer that takes a whole lease comes too late: give up on that connection and ask again on another.
-            renewing = source.renew([work.lease for work in part], worker.id)
-            renewed = await worker.reach.outlive(renewing, within=max(1.0, self._shortest / 2))
-            for work in part:
-                self._after_renewal(work, renewed, now)
+            for start in range(0, len(part), RENEW_BATCH):
+                await self._renew_batch(source, part[start : start + RENEW_BATCH], now)
+
+    async def _renew_batch(self, source: Source, batch: list[Work], now: float) -> None:
+        # An answer that takes a whole lease comes too late: give up on that connection and ask again on another.
+        renewing = source.renew([work.lease for work in batch], self._worker.id)
+        renewed = await self._worker.reach.outlive(renewing, within=max(1.0, self._shortest / 2))
+        for work in batch:
+            self._after_renewal(work, renewed, now)
 
     def _after_renewal(self, work: Work, renewed: jobs.Renewed, asked_at: float) -> None:
         job_id = work.lease.job_id

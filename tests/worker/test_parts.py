@@ -13,6 +13,7 @@ from holdfast import events, upkeep
 from holdfast.appetite import AHEAD, Appetite
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, QueryFailed, UniqueViolation
 from holdfast.outage import Outage, refused
+from holdfast.settler import Settler
 from holdfast.sources import JobsSource
 from holdfast.threads import Threads
 
@@ -191,3 +192,18 @@ def test_an_outage_that_was_waited_out_does_not_put_off_reaping(monkeypatch: pyt
     asyncio.run(part._reap())
 
     assert part._reap_due == 700.0 + upkeep.LONGEST_REAP_PAUSE
+
+
+def test_slow_batches_make_the_next_ones_smaller_and_quick_ones_let_them_grow() -> None:
+    settler = Settler(None, lambda _: None, lambda _: None, "w")  # type: ignore[arg-type]
+    sizes = []
+    for took in (2.0, 0.12, 0.03, 0.03):
+        sizes.append(settler._batch)
+        settler._fit(settler._batch, took)
+    assert sizes == [2_000, 500, 250, 250]
+
+    settler._fit(10, 0.001)
+    assert settler._batch == 250
+    for _ in range(100):
+        settler._fit(settler._batch, 0.005)
+    assert settler._batch == 2_000
