@@ -57,13 +57,8 @@ _TIMES = ("created_after", "created_before", "finished_after", "finished_before"
 
 
 @dataclass(frozen=True)
-class Filter:
-    """Which jobs are meant; what is left out is not asked, and all that is given must hold.
-
-    `group` is the fingerprint of dead letters. `worker` holds the lease, or held the last one. `created_after` and
-    `finished_after` include their moment, `…_before` do not. `error` is a part of the last error as it is shown,
-    "type: message", in any case of letters.
-    """
+class Asked:
+    """What can be asked of jobs, ours and those of foreign tables."""
 
     states: tuple[str, ...] = ()
     queue: str | None = None
@@ -77,6 +72,16 @@ class Filter:
     finished_after: datetime | None = None
     finished_before: datetime | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class Filter(Asked):
+    """Which jobs are meant; what is left out is not asked, and all that is given must hold.
+
+    `group` is the fingerprint of dead letters. `worker` holds the lease, or held the last one. `created_after` and
+    `finished_after` include their moment, `…_before` do not. `error` is a part of the last error as it is shown,
+    "type: message", in any case of letters.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "states", _texts(self.states, "states"))

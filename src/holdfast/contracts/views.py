@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from holdfast.admin import Asked
 from holdfast.contracts.durable_transport import DurableTables, Task
 from holdfast.contracts.envelope import Malformed, read
 from holdfast.contracts.pdo import PdoTables, Stored, decoded
@@ -44,24 +45,11 @@ class ForeignCount:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Wanted(Asked):
     """Which rows are meant, as `admin.Filter` says it of our own; what a store does not keep is refused, by name.
 
     `ids` are what the store has for ids. `worker` and `error` are parts: of who holds a row, of "type: message".
     """
-
-    states: tuple[str, ...] = ()
-    queue: str | None = None
-    kind: str | None = None
-    key: str | None = None
-    group: str | None = None
-    worker: str | None = None
-    ids: tuple[str, ...] = ()
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-    finished_after: datetime | None = None
-    finished_before: datetime | None = None
-    error: str | None = None
 
     def given(self, store: str, known: Collection[str]) -> dict[str, Any]:
         """Return what is asked for. Raises: ConfigError for what the store does not keep."""
