@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-from holdfast.model import Lease
+from holdfast.model import Lease, when
 
 # How far below the floor a claim begins: a transaction that enqueues and commits within it is seen at once.
 NEAR = timedelta(milliseconds=250)
@@ -98,8 +98,8 @@ class Lanes:
             # Jobs went back below the floors while this claim was under way: it knows nothing of them.
             return
         # The last of each lane stays: the latest.
-        latest = {(lease.queue, lease.priority): lease.available_at for lease in claimed}
-        latest = {lane: at for lane, at in latest.items() if at.year >= EARLIEST}
+        stored = {(lease.queue, lease.priority): lease.available_at for lease in claimed}
+        latest = {lane: at for lane, at in zip(stored, map(when, stored.values()), strict=True) if at.year >= EARLIEST}
         if len(claimed) < limit:
             # Nothing was left behind, so no floor needs to fall.
             latest = {lane: max(at, self._floors.get(lane, at)) for lane, at in latest.items()}

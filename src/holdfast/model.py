@@ -17,10 +17,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def when(stored: Any) -> datetime:
-    """Read a stored time: PostgreSQL and MySQL give datetimes, SQLite whole microseconds since 1970."""
+    """Read a stored time: a datetime, or microseconds since 1970 (SQLite, and the claims of PostgreSQL)."""
     if isinstance(stored, datetime):
         return stored if stored.tzinfo else stored.replace(tzinfo=UTC)
-    return _EPOCH + timedelta(microseconds=int(stored))
+    try:
+        return _EPOCH + timedelta(microseconds=round(stored))
+    except OverflowError:
+        # PostgreSQL knows infinity, and SQLite any number.
+        return (datetime.max if stored > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 class NewJob(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import logging
 import os
 import select
@@ -34,6 +35,9 @@ GRACE = 10.0
 HURRY = 5.0
 LONGEST_DRAIN = 7 * 86_400.0
 ORPHAN_WATCH = 1.0
+# New objects after which Python looks for garbage. A job makes a handful, so with Python's own 700 it looks after every
+# hundred jobs: a sixth of the CPU of a worker whose handlers do next to nothing.
+GARBAGE_EVERY = 5_000
 
 
 def main(app: Holdfast, *, processes: int = 1, **options: Any) -> int:
@@ -51,6 +55,7 @@ def main(app: Holdfast, *, processes: int = 1, **options: Any) -> int:
 def run_one(app: Holdfast, *, parent: int | None = None, **options: Any) -> int:
     """Run one worker in this process; one with a parent stops when that is gone."""
     worker = app.worker(**options)
+    _collect_less_often()
     _run(_with_signals(worker, parent))
     return 0 if worker.failure is None else 1
 
@@ -80,6 +85,13 @@ async def _with_signals(worker: Worker, parent: int | None) -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
         faulthandler.cancel_dump_traceback_later()
+
+
+def _collect_less_often() -> None:
+    """Spare the garbage collector's time in a process of ours; what the application set, or switched off, stays."""
+    every, *rest = gc.get_threshold()
+    if 0 < every < GARBAGE_EVERY:
+        gc.set_threshold(GARBAGE_EVERY, *rest)
 
 
 def _end_after(seconds: float) -> None:

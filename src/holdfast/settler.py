@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -17,12 +16,8 @@ from holdfast.model import Finish, PutBack
 
 # Unwritten outcomes above which slots wait: what a crash would run again is bounded by it.
 BOUND = 5_000
-# Outcomes that one batch writes. PostgreSQL may plan a batch badly when its statistics were gathered at a bad moment,
-# and compare each row with each other one: 2,000 then took 2 seconds, and 250 take 30 ms. So batches that are slow for
-# their size make the next ones smaller, and quick ones make them grow again.
-LARGEST, SMALLEST = 2_000, 250
-SLOW, SLOW_PER_ROW = 0.05, 0.0001
-QUICK_BEFORE_GROWING = 20
+# The most outcomes that one batch writes.
+BATCH = 2_000
 
 
 class Settler:
@@ -45,8 +40,6 @@ class Settler:
         self._forget = forget
         self._waiting: list[Ended] = []
         self._writing = 0
-        self._batch = LARGEST
-        self._quick = 0
         self._something = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -90,7 +83,7 @@ class Settler:
 
     def _take(self) -> list[Ended]:
         """Take the next batch, each job once: an old lease and a new one of the same job must not be mixed up."""
-        batch, rest = self._waiting[: self._batch], self._waiting[self._batch :]
+        batch, rest = self._waiting[:BATCH], self._waiting[BATCH:]
         first: dict[Any, Ended] = {}
         for ended in batch:
             first.setdefault(ended.work.key, ended)
@@ -101,24 +94,13 @@ class Settler:
 
     async def _write(self, batch: list[Ended]) -> None:
         self._writing = len(batch)
-        began = time.monotonic()
         for source in {ended.work.source.name for ended in batch}:
             await self._settle([ended for ended in batch if ended.work.source.name == source])
         self._writing = 0
-        self._fit(len(batch), time.monotonic() - began)
         if self.unsettled < BOUND:
             self._room.set()
         if not self._waiting:
             self._empty.set()
-
-    def _fit(self, count: int, took: float) -> None:
-        """Choose the size of the next batches by what this one took."""
-        if took > SLOW + SLOW_PER_ROW * count:
-            self._batch, self._quick = max(SMALLEST, self._batch // 4), 0
-        elif count == self._batch:
-            self._quick += 1
-            if self._quick == QUICK_BEFORE_GROWING:
-                self._batch, self._quick = min(LARGEST, self._batch * 2), 0
 
     async def _settle(self, batch: list[Ended]) -> None:
         finishes = [ended.write for ended in batch if isinstance(ended.write, Finish)]

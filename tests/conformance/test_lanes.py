@@ -109,7 +109,7 @@ def test_no_claim_gives_a_job_twice(store: Store, last: Lease, width: Width, bel
 
 def test_strays_that_went_back_are_claimed_again_at_once(store: Store, last: Lease) -> None:
     source = JobsSource(["mail"], {"noop": None}, floors=True)
-    lanes = source._lanes[("noop",)] = known(last._replace(available_at=last.available_at - timedelta(hours=1)))
+    lanes = source._lanes[("noop",)] = known(last._replace(available_at=when(last.available_at) - timedelta(hours=1)))
     lanes._due = dict.fromkeys(lanes._due, math.inf)
     store.run(jobs.enqueue_many([new_job(**before(last, 60 * minutes)) for minutes in (30, 20, 0)]))
     assert len(store.run(source.claim({"noop": 30_000}, 10, "w"))) == 3

@@ -6,7 +6,10 @@ and lists are bound, casts, row locks and notifications. What is left is the sam
 
 import re
 
+from holdfast import jobs
 from holdfast.dialects.base import read_sql
+from holdfast.model import Finish, Held, PutBack
+from tests.plans.explain import first_statement
 
 HEADER = re.compile(r"^-- ([a-z][a-z0-9_]*): ", re.MULTILINE)
 
@@ -24,7 +27,11 @@ LISTS = [
     (r"= any \(:(\w+)\)", r"in :\1"),
     (r"in \(select value from json_each\(:(\w+)\)\)", r"in :\1"),
 ]
-NAMED_TWICE = [(r" and j\.id = any \(:id\)", "")]
+# A held job is found by its id, and its place in the batch by halving; elsewhere the batch is joined.
+HELD = [
+    (r"\(:(\w+)\)\[width_bucket\(j\.id, :id\)\]", r"u.\1"),
+    (r" where j\.id = any \(:id\) and", r"  from batch u\n where j.id = u.id and"),
+]
 LOCKS = [(r"\s+for update( skip locked)?", "")]
 # Appending to a JSON array, and the names that only one of the two needs before a column.
 JSON = [
@@ -40,6 +47,16 @@ NOTIFY = [(r",\s+case when :channel is not null.*?end", "")]
 BATCH = re.compile(r"unnest\(([^()]*(?:\[\])?[^()]*)\)\s+as u \(([^()]*)\)")
 FIELDS = re.compile(r"\(select (json_extract\(value.*?)\s+from json_each\(:batch\)\) u")
 FIELD = re.compile(r"json_extract\(value, '\$\[\d+\]'\) as (\w+)")
+# In the order in which the flows give them.
+COLUMNS = {
+    name: list(first_statement(work).batch or {})
+    for name, work in {
+        "renew": jobs.renew([(Held("", 1), 1)]),
+        "put_back": jobs.settle([], [PutBack("", 1)]),
+        "finish": jobs.settle([Finish("", 1, "done")]),
+        "drop": jobs.settle([Finish("", 1, "done", keep=False)]),
+    }.items()
+}
 ELEMENT = re.compile(r"json_extract\(u\.value, '\$\[(\d+)\]'\)")
 
 
@@ -59,7 +76,7 @@ def _split(block: str) -> tuple[str, str]:
 
 def plain(sql: str, columns: list[str]) -> str:
     """Write a query without what differs throughout; `columns` names the fields of its batch."""
-    for pattern, better in TIMES + CASTS + NAMED_TWICE + LISTS + LOCKS:
+    for pattern, better in TIMES + CASTS + HELD + LISTS + LOCKS:
         sql = re.sub(pattern, better, sql)
     sql = BATCH.sub("batch u", sql)
     sql = re.sub(FIELDS.pattern, "batch u", sql, flags=re.DOTALL)
@@ -70,8 +87,10 @@ def plain(sql: str, columns: list[str]) -> str:
     return " ".join(sql.split())
 
 
-def batch_columns(postgres: str) -> list[str]:
-    """Name the fields of a query's batch, as PostgreSQL's file does."""
+def batch_columns(name: str, postgres: str) -> list[str]:
+    """Name the fields of a query's batch, as PostgreSQL's file or, where that finds each by name, the flow does."""
+    if name in COLUMNS:
+        return COLUMNS[name]
     found = BATCH.search(postgres)
     return [column.strip() for column in found[2].split(",")] if found else []
 

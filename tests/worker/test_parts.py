@@ -1,6 +1,7 @@
 """The parts of a worker by themselves: threads, appetite, outage, and what counts as a refusal."""
 
 import asyncio
+import gc
 import sqlite3
 import threading
 import time
@@ -9,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import events, upkeep
+from holdfast import events, process, upkeep
 from holdfast.appetite import AHEAD, Appetite
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, QueryFailed, UniqueViolation
 from holdfast.outage import Outage, refused
-from holdfast.settler import Settler
 from holdfast.sources import JobsSource
 from holdfast.threads import Threads
 
@@ -194,16 +194,14 @@ def test_an_outage_that_was_waited_out_does_not_put_off_reaping(monkeypatch: pyt
     assert part._reap_due == 700.0 + upkeep.LONGEST_REAP_PAUSE
 
 
-def test_slow_batches_make_the_next_ones_smaller_and_quick_ones_let_them_grow() -> None:
-    settler = Settler(None, lambda _: None, lambda _: None, "w")  # type: ignore[arg-type]
-    sizes = []
-    for took in (2.0, 0.12, 0.03, 0.03):
-        sizes.append(settler._batch)
-        settler._fit(settler._batch, took)
-    assert sizes == [2_000, 500, 250, 250]
-
-    settler._fit(10, 0.001)
-    assert settler._batch == 250
-    for _ in range(100):
-        settler._fit(settler._batch, 0.005)
-    assert settler._batch == 2_000
+@pytest.mark.parametrize("before, after", [((700, 10, 10), (5_000, 10, 10)), ((0, 10, 10),) * 2, ((50_000, 5, 5),) * 2])
+def test_a_worker_process_collects_garbage_less_often_unless_the_application_chose(
+    before: tuple[int, int, int], after: tuple[int, int, int]
+) -> None:
+    default = gc.get_threshold()
+    gc.set_threshold(*before)
+    try:
+        process._collect_less_often()
+        assert gc.get_threshold() == after
+    finally:
+        gc.set_threshold(*default)

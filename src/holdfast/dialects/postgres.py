@@ -15,8 +15,12 @@ from holdfast.options import StoreOptions
 
 _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
 _LOST = ("08", "57P", "53300")
-# Columns of `enqueue_many` that are never NULL.
-_FILLED_IN = ("queue", "kind", "priority", "delay_ms", "max_attempts")
+# Columns of these batches that are never NULL, and may come as an array of one.
+_FILLED_IN = {
+    "enqueue_many": ("queue", "kind", "priority", "delay_ms", "max_attempts"),
+    "finish": ("fence", "outcome"),
+    "drop": ("fence",),
+}
 
 
 class Postgres(Dialect):
@@ -37,9 +41,12 @@ class Postgres(Dialect):
         return f"{self.options.schema}.{bare}" if self.options.schema else bare
 
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
-        batch = statement.batch or {}
-        if statement.name == "enqueue_many":
-            batch = {name: _short(name, column) for name, column in batch.items()}
+        batch: dict[str, Any] = dict(statement.batch or {})
+        filled_in = _FILLED_IN.get(statement.name)
+        if filled_in is not None:
+            batch = {name: _short(column, name in filled_in) for name, column in batch.items()}
+        if statement.name in ("finish", "drop"):
+            batch["id"] = f"{{{','.join(map(str, batch['id']))}}}"
         return {"now": now, "channel": self.channel if self.options.notify else None} | statement.params | batch
 
     def connect(self, url: str) -> Any:
@@ -74,10 +81,10 @@ class Postgres(Dialect):
         return errors.QueryFailed(text)
 
 
-def _short(name: str, column: list[Any]) -> list[Any]:
-    """Send once what is the same in all rows, and NULLs not at all: `enqueue_many` fills them in."""
+def _short(column: list[Any], filled_in: bool) -> list[Any]:
+    """Send once what is the same in all rows, and NULLs not at all: the statement fills them in."""
     first = column[0]
-    if (first is not None and name not in _FILLED_IN) or column.count(first) < len(column):
+    if (first is not None and not filled_in) or column.count(first) < len(column):
         return column
     return [] if first is None else [first]
 

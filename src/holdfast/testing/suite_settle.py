@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -292,6 +293,51 @@ def test_a_batch_settles_each_job_its_own_way(do: Do, clock: Clock, look: Look) 
         released.job_id: ("pending", 0),
         lost_again.job_id: ("leased", 1),
     }
+
+
+@pytest.mark.parametrize("lost", [0, 1, 9], ids=["all-held", "one-lost", "nine-lost"])
+def test_a_large_batch_in_any_order_gives_each_job_its_own_outcome(do: Do, clock: Clock, look: Look, lost: int) -> None:
+    do(jobs.enqueue_many([new_job() for _ in range(40)]))
+    # Some have been given back before, so that their fences are higher than those of the others.
+    do(jobs.settle([], [PutBack(lease.id, lease.fence, None, 1) for lease in do(jobs.claim("mail", limit=13))]))
+    held = do(jobs.claim("mail", limit=40))
+    assert len({lease.fence for lease in held}) == 2
+    stale = {lease.job_id for lease in held[-lost or 40 :]}
+    do(jobs.settle([], [PutBack(lease.id, lease.fence, 3_600_000) for lease in held if lease.job_id in stale]))
+    Random(lost).shuffle(held)
+    ends = [
+        Finish(lease.id, lease.fence, "done", f'"{lease.job_id}"')
+        if place % 3
+        else Finish(lease.id, lease.fence, "dead", None, failure(lease.job_id), lease.job_id)
+        for place, lease in enumerate(held)
+    ]
+
+    answer = do(jobs.settle(ends))
+
+    assert answer == jobs.Settled({lease.job_id for lease in held} - stale, stale)
+    assert {row.id: (row.fence, row.outcome, row.result, row.fingerprint) for row in look.over()} == {
+        str(end.id): (end.fence, end.outcome, end.result, end.fingerprint) for end in ends if str(end.id) not in stale
+    }
+    assert all(row.errors[-1]["message"] == row.id for row in look.over() if row.outcome == "dead")
+
+
+def test_a_large_batch_of_returns_in_any_order_gives_each_job_its_own_delay(do: Do, clock: Clock, look: Look) -> None:
+    do(jobs.enqueue_many([new_job() for _ in range(40)]))
+    do(jobs.settle([], [PutBack(lease.id, lease.fence, None, 1) for lease in do(jobs.claim("mail", limit=13))]))
+    held = do(jobs.claim("mail", limit=40))
+    Random(0).shuffle(held)
+    delays = {lease.job_id: (place, place % 2) for place, lease in enumerate(held, 1)}
+    returns = [
+        PutBack(lease.id, lease.fence, *delays[lease.job_id], failure(lease.job_id) if place % 2 else None)
+        for place, lease in enumerate(held, 1)
+    ]
+
+    assert do(jobs.settle([], returns)) == jobs.Settled(set(delays), set())
+
+    for row in look.live():
+        delay, back = delays[row.id]
+        assert (row.available_at, row.attempts) == (clock.now + timedelta(milliseconds=delay), 1 - back)
+        assert [error["message"] for error in row.errors] == [row.id] * back
 
 
 def test_a_repeated_mixed_batch_gives_the_same_answer(do: Do, clock: Clock, look: Look) -> None:

@@ -1,7 +1,7 @@
 -- Holdfast's queries for SQLite. The other dialects hold the same names in the same order: review them with diff.
 -- Differs throughout: times are whole microseconds since 1970 and :now is always bound (the host's clock, or a test's).
 -- Differs throughout: a batch is one JSON text, an array of rows, in :batch; lists are JSON texts too.
--- Differs throughout: the ids of a batch are not named a second time to keep the planner on the primary key.
+-- Differs throughout: held jobs are joined with the batch: this planner begins there whatever it knows of the tables.
 -- Differs throughout: nothing to notify; workers watch PRAGMA data_version.
 -- Differs throughout: no row locks and no SKIP LOCKED: a writing transaction starts with BEGIN IMMEDIATE and is alone.
 
