@@ -21,6 +21,8 @@ from holdfast.errors import ConfigError
 from holdfast.options import StoreOptions
 
 OURS = child("holdfast")
+# Seconds of CPU that a handler takes which has something to do.
+COMPUTING = 0.0002
 # How often the parent looks whether the workers have handled all.
 LOOK = 0.02
 
@@ -96,7 +98,7 @@ async def big(url: str, scale: Scale, say: Said) -> Finding:
     rates: dict[str, list[float]] = {"empty": [], "full": []}
     async with opened(url, [OURS]) as [empty], opened(url, [OURS]) as [full]:
         await _fill(full, scale, say)
-        for number in range(scale.rounds):
+        for number in range(2 * scale.rounds):
             for name, side in sorted({"empty": empty, "full": full}.items(), reverse=number % 2 == 1):
                 say(f"big: round {number + 1}, {name}")
                 if side is empty:
@@ -104,9 +106,12 @@ async def big(url: str, scale: Scale, say: Said) -> Finding:
                 await side.do("enqueue_many", count=scale.drain, per_call=1_000)
                 rates[name].append(scale.drain / await side.do("drain", count=scale.drain, keep=True))
     lines = [(name, statistics.median(told), min(told), max(told)) for name, told in rates.items()]
-    ratio = lines[1][1] / lines[0][1]
+    # Round by round: what else the machine did in that half minute slowed both.
+    ratios = sorted(full / empty for empty, full in zip(*rates.values(), strict=True))
     what = f"{scale.finished:,} finished rows, {scale.waiting:,} waiting rows in {scale.queues:,} other queues"
-    return Finding("big", ("tables", "jobs/s", "lowest", "highest"), lines, f"full by empty: {ratio:.2f} ({what})")
+    spread = f"rounds {ratios[0]:.2f} to {ratios[-1]:.2f}"
+    summary = f"full by empty: {statistics.median(ratios):.2f}, {spread} ({what})"
+    return Finding("big", ("tables", "jobs/s", "lowest", "highest"), lines, summary)
 
 
 async def _fill(side: Side, scale: Scale, say: Said) -> None:
@@ -189,18 +194,24 @@ def _bystander(raw: Any, place: Callable[[str], str]) -> Iterator[None]:
 
 async def processes(url: str, scale: Scale, say: Said) -> Finding:
     """Drain with one worker process, then with two, and tell whose CPU is used up; interleaved rounds."""
-    told: dict[int, list[tuple[float | None, ...]]] = {1: [], 2: []}
+    handlers = {"does nothing": 0.0, f"computes for {COMPUTING * 1000:g} ms": COMPUTING}
+    told: dict[tuple[str, int], list[tuple[float | None, ...]]] = {(name, n): [] for name in handlers for n in (1, 2)}
     async with opened(url, [OURS]) as [first]:
         second = Side(OURS, url, first.prefix)
         for number in range(scale.rounds):
-            for workers in (1, 2) if number % 2 == 0 else (2, 1):
-                say(f"processes: round {number + 1}, {workers}")
-                told[workers].append(await _shared_drain([first, second][:workers], scale.drain * 2))
+            for name, computing in handlers.items():
+                count = scale.drain // 4 if computing else scale.drain * 2
+                for workers in (1, 2) if number % 2 == 0 else (2, 1):
+                    say(f"processes: round {number + 1}, {workers}, the handler {name}")
+                    drained = await _shared_drain([first, second][:workers], count, computing)
+                    told[name, workers].append(drained)
         await second.stop()
-    lines = [(number, *map(_middle, zip(*rounds, strict=True))) for number, rounds in told.items()]
-    columns = ("worker processes", "jobs/s", "cores: workers", "cores: server", "cores: all on the machine")
-    summary = f"two by one: {lines[1][1] / lines[0][1]:.2f}, on {os.cpu_count()} cores"
-    return Finding("processes", columns, lines, summary)
+    lines = [(*key, *map(_middle, zip(*rounds, strict=True))) for key, rounds in told.items()]
+    columns = ("handler", "worker processes", "jobs/s", "cores: workers", "cores: server", "cores: all on the machine")
+    ratios = [
+        f"{two[2] / one[2]:.2f} where the handler {one[0]}" for one, two in zip(lines[::2], lines[1::2], strict=True)
+    ]
+    return Finding("processes", columns, lines, f"two by one: {', '.join(ratios)}; on {os.cpu_count()} cores")
 
 
 def _middle(values: Sequence[float | None]) -> Any:
@@ -208,13 +219,13 @@ def _middle(values: Sequence[float | None]) -> Any:
     return statistics.median(known) if known else None
 
 
-async def _shared_drain(sides: Sequence[Side], count: int) -> tuple[float | None, ...]:
+async def _shared_drain(sides: Sequence[Side], count: int, computing: float) -> tuple[float | None, ...]:
     """Return jobs per second, and how many cores the workers, the server and the whole machine used."""
     await sides[0].do("clear")
     await sides[0].producer.do("produce", count=count, per_call=1_000, gap=(0.0, 0.0))
     before = [await _cpu_seconds(sides), server_seconds(sides[0].url), machine_seconds()]
     began, left = time.perf_counter(), count
-    await asyncio.gather(*(side.do("work") for side in sides))
+    await asyncio.gather(*(side.do("work", computing=computing) for side in sides))
     while left > 0 or await sides[0].producer.do("unfinished"):
         await asyncio.sleep(LOOK if left > 0 else LOOK / 4)
         left -= sum([len((await side.do("window"))["latencies"]) for side in sides])
