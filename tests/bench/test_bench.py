@@ -103,7 +103,7 @@ def test_a_study_of_postgres_gives_its_table(pg_url: str, tmp_path: Path, study:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study, lines", [("processes", 2), ("memory", 5)])
+@pytest.mark.parametrize("study, lines", [("processes", 4), ("memory", 5)])
 def test_a_study_runs_on_sqlite(sqlite_url: str, tmp_path: Path, study: str, lines: int) -> None:
     finding = studied(sqlite_url, tmp_path, study)
 
