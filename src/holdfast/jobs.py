@@ -226,8 +226,9 @@ def renew(leases: Iterable[tuple[Held | Lease, int]]) -> Steps[Renewed]:
     return Renewed({str(row[0]) for row in rows}, {str(row[0]) for row in rows if row[1]})
 
 
-def _held(leases: Sequence[Held | Lease | Finish | PutBack]) -> Columns:
-    return {"id": [lease.id for lease in leases], "fence": [lease.fence for lease in leases]}
+def _held(leases: Iterable[Held | Lease | Finish]) -> Columns:
+    ordered = sorted(leases, key=_by_id)
+    return {"id": [lease.id for lease in ordered], "fence": [lease.fence for lease in ordered]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +243,7 @@ class Settled:
 def settle(finishes: Sequence[Finish] = (), returns: Sequence[PutBack] = ()) -> Steps[Settled]:
     """Write the outcomes of a batch of leases: finished rows move, retried ones return, lost ones change nothing.
 
+    Each job may be in it once.
     Commits: its own. Safe to repeat: when the reply to COMMIT was lost, the second try finds what the first one wrote
     (a finished row with this fence, no row at all where nothing is kept, a raised fence on a returned one).
     After a crash: before commit all stay leased and are reaped later; after it none of them runs again by this lease.
@@ -250,11 +252,11 @@ def settle(finishes: Sequence[Finish] = (), returns: Sequence[PutBack] = ()) -> 
     dropped = [one for one in finishes if not one.keep]
     writes: list[tuple[str, Columns]] = []
     if kept:
-        writes.append(("finish", _finish_columns(sorted(kept, key=_by_id))))
+        writes.append(("finish", _finish_columns(kept)))
     if dropped:
-        writes.append(("drop", _held(sorted(dropped, key=_by_id))))
+        writes.append(("drop", _held(dropped)))
     if returns:
-        writes.append(("put_back", _return_columns(sorted(returns, key=_by_id))))
+        writes.append(("put_back", _return_columns(returns)))
     written: set[str] = set()
     for name, batch in writes:
         rows = yield from ask(name, batch=batch, alone=len(writes) == 1)
@@ -302,8 +304,8 @@ def _return_columns(returns: Sequence[PutBack]) -> Columns:
     return _transposed(PutBack._fields, returns)
 
 
-def _transposed(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
-    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+def _transposed(names: Sequence[str], rows: Sequence[Finish | PutBack]) -> Columns:
+    return dict(zip(names, map(list, zip(*sorted(rows, key=_by_id), strict=True)), strict=True))
 
 
 @flow
@@ -468,10 +470,11 @@ def release_strays(worker: str, known: Sequence[Any]) -> Steps[int]:
 
     Commits: its own. After a crash: they wait for the reaper instead.
     """
-    rows = yield from ask("strays", worker=worker, ids=list(known))
-    if rows:
-        yield from ask("put_back", batch=_return_columns([PutBack(job_id, fence, None, 1) for job_id, fence in rows]))
-    return len(rows)
+    strays = yield from ask("strays", worker=worker, ids=list(known))
+    if not strays:
+        return 0
+    returns = [PutBack(job_id, fence, None, 1) for job_id, fence in strays]
+    return len((yield from ask("put_back", batch=_return_columns(returns))))
 
 
 @flow

@@ -29,6 +29,7 @@ LISTS = [
 ]
 # A held job is found by its id, and its place in the batch by halving; elsewhere the batch is joined.
 HELD = [
+    (r" and j\.id = \(:id\)\[width_bucket\(j\.id, :id\)\]\n  ", ""),
     (r"\(:(\w+)\)\[width_bucket\(j\.id, :id\)\]", r"u.\1"),
     (r" where j\.id = any \(:id\) and", r"  from batch u\n where j.id = u.id and"),
 ]

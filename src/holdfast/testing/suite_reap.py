@@ -11,7 +11,7 @@ from holdfast import jobs
 from holdfast.errors import LeaseLost
 from holdfast.fingerprint import fingerprint
 from holdfast.flow import Steps, flow, run_text
-from holdfast.model import Lease
+from holdfast.model import Lease, PutBack
 from holdfast.store import Store
 from holdfast.testing.clock import TICK, Clock
 from holdfast.testing.look import Do, Look
@@ -183,6 +183,18 @@ def test_strays_of_a_lost_reply_are_given_back(do: Do, clock: Clock, look: Look)
     for stray in strays:
         with pytest.raises(LeaseLost):
             do(jobs.complete(stray))
+
+
+def test_strays_are_given_back_in_whatever_order_the_table_has_them(do: Do, clock: Clock, look: Look) -> None:
+    new = [new_job(priority=place % 7, lease_ms=1_000 * (1 + place * 17 % 40)) for place in range(40)]
+    do(jobs.enqueue_many(new))
+    do(jobs.settle([], [PutBack(lease.id, lease.fence, None, 1) for lease in do(jobs.claim("mail", limit=13))]))
+    for _ in range(4):
+        assert len(do(jobs.claim("mail", limit=10, worker="w1"))) == 10
+
+    assert do(jobs.release_strays("w1", [])) == 40
+
+    assert {(row.state, row.attempts) for row in look.live()} == {("pending", 0)}
 
 
 def test_a_worker_without_strays_gives_nothing_back(do: Do, clock: Clock, look: Look) -> None:
