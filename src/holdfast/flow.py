@@ -28,6 +28,8 @@ class Statement(NamedTuple):
     `batch` carries columns of equal length: a dialect binds them as arrays, as one JSON text, or row by row.
     `alone` on a flow's first statement promises that its statements need no common transaction, so that a pump may
     leave out BEGIN and COMMIT: two round trips less.
+    `look` on a flow's first statements marks what is read before the transaction begins, or instead of it when there is
+    nothing to do; what follows may not rely on what was seen.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Statement(NamedTuple):
     batch: Columns | None = None
     alone: bool = False
     text: str | None = None
+    look: bool = False
 
 
 Steps = Generator[Statement, Rows, T]
@@ -83,9 +86,11 @@ def flow(steps: Callable[P, Steps[T]]) -> Callable[P, Flow[T]]:
     return make
 
 
-def ask(name: str, /, *, batch: Columns | None = None, alone: bool = False, **params: Any) -> Steps[Rows]:
+def ask(
+    name: str, /, *, batch: Columns | None = None, alone: bool = False, look: bool = False, **params: Any
+) -> Steps[Rows]:
     """Yield one named statement and return its rows."""
-    return (yield Statement(name, params, batch, alone))
+    return (yield Statement(name, params, batch, alone, None, look))
 
 
 def run_text(name: str, text: str) -> Steps[Rows]:
@@ -114,6 +119,8 @@ def drive(work: Flow[T], session: Session, around: Around | None = None) -> T:
     steps = work.start()
     try:
         first = next(steps)
+        while first.look:
+            first = steps.send(session.run(first))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     block = around(first) if around else None
@@ -139,6 +146,8 @@ async def adrive(work: Flow[T], session: AsyncSession, around: AsyncAround | Non
     steps = work.start()
     try:
         first = next(steps)
+        while first.look:
+            first = steps.send(await session.run(first))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     block = around(first) if around else None

@@ -414,15 +414,17 @@ def reap(
 
     `exclude` names jobs that the caller itself still works on; `backoff` gives seconds by kind and attempt.
     `look_back` leaves out leases that ran out more than so many seconds ago; None looks at all.
+    Nearly always there is nothing to take back, so it looks without a lock or a transaction first.
     Commits: its own. After a crash: nothing happened; the leases are still expired and the next reaper takes them.
     """
-    rows = yield from ask(
-        "reap_pick",
-        kinds=None if kinds is None else list(kinds),
-        ids=list(exclude),
-        limit=limit,
-        look_back_ms=None if look_back is None else round(look_back * 1000),
-    )
+    which: dict[str, Any] = {
+        "kinds": None if kinds is None else list(kinds),
+        "ids": list(exclude),
+        "look_back_ms": None if look_back is None else round(look_back * 1000),
+    }
+    if not (yield from ask("reap_pick", look=True, limit=1, lock=None, **which)):
+        return []
+    rows = yield from ask("reap_pick", limit=limit, lock=True, **which)
     if not rows:
         return []
     yield from ask("reap_mark", ids=[row[0] for row in rows])

@@ -33,7 +33,6 @@ PRUNE = 60.0
 PRUNE_CHUNK = 1_000
 # Of every pruning round so much time at most, so that a large backlog never starves the rest.
 PRUNE_TURN = 5.0
-GIVE_BACK = 0.5
 # Every sixth of a lease those are renewed that are a sixth old: one lost round, or two, costs no lease.
 ROUNDS = 6
 
@@ -55,11 +54,11 @@ class Upkeep:
             ("reap", REAP, self._reap),
             ("beat", BEAT, self._beat),
             ("prune", PRUNE, self._prune),
-            ("give-back", GIVE_BACK, self._give_back),
         ]
         return [
             asyncio.create_task(self._renewing(), name="holdfast-renew"),
             asyncio.create_task(self._feeling_the_pulse(), name="holdfast-pulse"),
+            asyncio.create_task(self._giving_back(), name="holdfast-give-back"),
             *(asyncio.create_task(self._every(*one), name=f"holdfast-{one[0]}") for one in rounds),
         ]
 
@@ -158,7 +157,6 @@ class Upkeep:
             worker.stop("the registry says draining")
         for silent in await worker.reach.outlive(registry.bury(SILENT)):
             worker.app.events.emit(events.WorkerBuried(silent))
-        await worker.reach.outlive(registry.forget(FORGET))
 
     async def _prune(self) -> None:
         worker = self._worker
@@ -174,9 +172,13 @@ class Upkeep:
         keys = await worker.reach.outlive(jobs.prune_keys(limit=PRUNE_CHUNK))
         if pruned or keys:
             worker.app.events.emit(events.Pruned(worker.id, pruned, keys))
+        await worker.reach.outlive(registry.forget(FORGET))
 
-    async def _give_back(self) -> None:
-        self._worker.give_back_stale()
+    async def _giving_back(self) -> None:
+        pause = 0.0
+        while True:
+            await asyncio.sleep(pause)
+            pause = self._worker.give_back_stale()
 
 
 def _is_due(work: Work, now: float) -> bool:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 BUFFER = 2_000
 # A job that waited this long in the buffer goes back to its queue, where another worker may take it.
 PATIENCE = 2.0
+LEAST_PAUSE = 0.1
 FIRST_POLL = 0.05
 # The worker's own connections: claim, settle, renew, reap, beat and prune, one each, so that none ever waits.
 CONNECTIONS = 6
@@ -388,12 +389,15 @@ class Worker:
             self.slots.buffer.remove(work)
             self.settler.add(self.executor.cancelled(work, "cancelled before it ran"))
 
-    def give_back_stale(self) -> int:
-        """Return jobs to the queue that waited too long for a slot."""
-        stale = self.slots.take_back(older_than=time.monotonic() - PATIENCE)
+    def give_back_stale(self) -> float:
+        """Return jobs to the queue that waited too long for a slot; say in how many seconds the next may have."""
+        now = time.monotonic()
+        stale = self.slots.take_back(older_than=now - PATIENCE)
         if stale:
             self.appetite.lose()
-        return self._give_back(stale)
+            self._give_back(stale)
+        oldest = min((work.taken for work in self.slots.buffer), default=now)
+        return max(LEAST_PAUSE, oldest + PATIENCE - now)
 
     def _give_back(self, works: list[Work]) -> int:
         for work in works:

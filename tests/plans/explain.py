@@ -64,6 +64,13 @@ def first_statement(work: Flow[Any]) -> Statement:
     return next(work.start())
 
 
+def second_statement(work: Flow[Any]) -> Statement:
+    """Return the statement that follows when the first one has found something."""
+    steps = work.start()
+    next(steps)
+    return steps.send([()])
+
+
 def explain(store: Store, connection: Any, statement: Statement, kind: PlanKind) -> Plan:
     """Run a statement as a prepared one under EXPLAIN ANALYZE, in a transaction that is rolled back."""
     [compiled] = store.dialect.compiled(statement, "dollar")

@@ -1,18 +1,19 @@
 """How MariaDB and MySQL run the hot statements: by which index, without a sort, locking no row that is not taken."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from holdfast import jobs, migrate
 from holdfast.dialects.sessions import Calls
-from holdfast.flow import Flow
+from holdfast.flow import Flow, Statement
 from holdfast.links import Link
 from holdfast.model import Finish
 from holdfast.store import Store
 from holdfast.testing import empty, new_job
+from tests.plans.explain import first_statement, second_statement
 from tests.servers import MariaDB
 
 
@@ -37,7 +38,10 @@ def store(url: str) -> Iterator[Store]:
 
 def explained(link: Link, work: Flow[Any]) -> list[dict[str, Any]]:
     """Run a flow's first query in a transaction, and give the plan of each of its statements."""
-    statement = next(iter(work))
+    return explained_statement(link, first_statement(work))
+
+
+def explained_statement(link: Link, statement: Statement) -> list[dict[str, Any]]:
     plans = []
     calls = Calls(link.dialect, statement, link.dialect.style, None)
     with link.transaction(), link.raw.cursor() as cursor:
@@ -94,11 +98,13 @@ def test_a_settle_reads_and_writes_by_primary_key(store: Store, count: int) -> N
     assert [[key for _, key in way(plan, "j")] for plan in plans] == [["PRIMARY"]] * 3
 
 
-def test_the_reaper_reads_its_index_in_order(store: Store) -> None:
+@pytest.mark.parametrize("statement_of", [first_statement, second_statement])
+def test_the_reaper_reads_its_index_in_order(store: Store, statement_of: Callable[[Flow[Any]], Statement]) -> None:
     store.run(jobs.enqueue_many([new_job() for _ in range(500)]))
     store.run(jobs.claim("mail", limit=300, lease_ms=1))
     with store.link() as link:
-        [pick] = explained(link, jobs.reap(exclude=["00000000-0000-7000-8000-000000000000"]))
+        reaping = jobs.reap(exclude=["00000000-0000-7000-8000-000000000000"])
+        [pick] = explained_statement(link, statement_of(reaping))
     assert not sorts(pick)
     assert ("range", "holdfast_jobs_lease_idx") in way(
         pick, "holdfast_jobs"

@@ -20,7 +20,7 @@ from holdfast.flow import Flow, Statement
 from holdfast.model import Finish, Lease, PutBack
 from holdfast.store import Store
 from holdfast.testing import failure, new_job
-from tests.plans.explain import Plan, PlanKind, explain, first_statement
+from tests.plans.explain import Plan, PlanKind, explain, first_statement, second_statement
 from tests.servers import Postgres
 
 pytestmark = pytest.mark.slow
@@ -166,7 +166,7 @@ def test_reap_reads_expired_leases_by_their_index(
 ) -> None:
     [(later,)] = connection.execute("select now() + interval '1 hour'").fetchall()
     store.now = later
-    plan = explain(store, connection, first_statement(jobs.reap(kinds=list(KINDS), limit=size)), kind)
+    plan = explain(store, connection, second_statement(jobs.reap(kinds=list(KINDS), limit=size)), kind)
     store.now = None
     assert plan.scans == {("holdfast_jobs", "holdfast_jobs_lease_idx")}
     assert plan.affected == size
@@ -177,13 +177,26 @@ def test_reap_reads_expired_leases_by_their_index(
         assert_bounded(plan, size)
 
 
+@pytest.mark.parametrize("statement_of", [first_statement, second_statement])
 def test_reap_with_nothing_to_do_reads_nothing(
-    store: Store, connection: Any, kind: PlanKind, held: list[Lease]
+    store: Store, connection: Any, kind: PlanKind, held: list[Lease], statement_of: Callable[[Flow[Any]], Statement]
 ) -> None:
-    plan = explain(store, connection, first_statement(jobs.reap(kinds=list(KINDS), limit=1_000)), kind)
+    plan = explain(store, connection, statement_of(jobs.reap(kinds=list(KINDS), limit=1_000)), kind)
     assert plan.scans == {("holdfast_jobs", "holdfast_jobs_lease_idx")}
     assert plan.affected == 0
     assert_bounded(plan, 1)
+
+
+def test_a_look_for_expired_leases_ends_at_the_first(
+    store: Store, connection: Any, kind: PlanKind, held: list[Lease]
+) -> None:
+    [(later,)] = connection.execute("select now() + interval '1 hour'").fetchall()
+    store.now = later
+    plan = explain(store, connection, first_statement(jobs.reap(kinds=list(KINDS), limit=1_000)), kind)
+    store.now = None
+    assert plan.scans == {("holdfast_jobs", "holdfast_jobs_lease_idx")}
+    assert plan.affected == 1
+    assert not any(node["Node Type"] == "LockRows" for node in plan.nodes())
 
 
 @pytest.mark.parametrize(
@@ -270,7 +283,10 @@ def test_a_batch_on_sqlite_is_written_by_primary_key(lite: Store, name: str) -> 
     assert all(line.startswith("SEARCH") and "PRIMARY KEY" in line for line in lines), lines
 
 
-def test_reap_on_sqlite_reads_expired_leases_by_their_index(lite: Store) -> None:
-    assert table_steps(lite, first_statement(jobs.reap(limit=10))) == [
+@pytest.mark.parametrize("statement_of", [first_statement, second_statement])
+def test_reap_on_sqlite_reads_expired_leases_by_their_index(
+    lite: Store, statement_of: Callable[[Flow[Any]], Statement]
+) -> None:
+    assert table_steps(lite, statement_of(jobs.reap(limit=10))) == [
         "SEARCH holdfast_jobs USING INDEX holdfast_jobs_lease_idx (lease_expires_at<?)"
     ]

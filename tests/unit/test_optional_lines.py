@@ -65,6 +65,10 @@ def test_only_queries_of_the_admin_claims_and_reaps_have_optional_lines(dialect:
 
 def test_both_dialects_choose_by_the_same_names() -> None:
     lite, pg = (dialect_for(url, StoreOptions()) for url in ("sqlite:///:memory:", "postgresql://localhost/x"))
-    # Only PostgreSQL begins claims at floors.
-    assert pg.optional["claim"] - lite.optional["claim"] == {"queues", "lane_queues"}
-    assert lite.optional == pg.optional | {"claim": lite.optional["claim"]}
+    # Only PostgreSQL begins claims at floors, and locks rows.
+    more = {name: pg.optional[name] - lite.optional[name] for name in pg.optional}
+    assert {name: found for name, found in more.items() if found} == {
+        "claim": {"queues", "lane_queues"},
+        "reap_pick": {"lock"},
+    }
+    assert all(lite.optional[name] <= pg.optional[name] for name in lite.optional)

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from holdfast import events, process, upkeep
+from holdfast import worker as worker_module
 from holdfast.appetite import AHEAD, Appetite
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, QueryFailed, UniqueViolation
 from holdfast.outage import Outage, refused
+from holdfast.slots import Slots
 from holdfast.sources import JobsSource
 from holdfast.threads import Threads
+from holdfast.worker import Worker
 
 
 def test_threads_start_as_needed_and_are_used_again() -> None:
@@ -205,3 +208,23 @@ def test_a_worker_process_collects_garbage_less_often_unless_the_application_cho
         assert gc.get_threshold() == after
     finally:
         gc.set_threshold(*default)
+
+
+def test_waiting_jobs_are_looked_at_again_when_the_oldest_has_waited_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: now))
+    slots = Slots(1, None, lambda _: None, lambda: None)  # type: ignore[arg-type]
+    given: list[Any] = []
+    part = Worker.__new__(Worker)
+    part.slots, part.appetite = slots, SimpleNamespace(lose=lambda: None)  # type: ignore[assignment]
+    part._give_back = given.extend  # type: ignore[assignment, method-assign]
+
+    assert part.give_back_stale() == worker_module.PATIENCE
+    slots.buffer.extend(SimpleNamespace(taken=taken) for taken in (99.5, 99.0, 97.0))  # type: ignore[misc]
+    assert part.give_back_stale() == worker_module.PATIENCE - 1.0
+    assert [work.taken for work in given] == [97.0]
+    now += worker_module.PATIENCE - 1.0
+    assert part.give_back_stale() == worker_module.LEAST_PAUSE
+    now += worker_module.LEAST_PAUSE
+    part.give_back_stale()
+    assert [work.taken for work in given] == [97.0, 99.0]

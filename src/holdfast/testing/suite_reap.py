@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from holdfast import jobs
 from holdfast.errors import LeaseLost
 from holdfast.fingerprint import fingerprint
 from holdfast.flow import Steps, flow, run_text
+from holdfast.links import AsyncLink, Link
 from holdfast.model import Lease, PutBack
 from holdfast.store import Store
 from holdfast.testing.clock import TICK, Clock
@@ -40,6 +42,35 @@ def test_waiting_jobs_are_never_reaped(do: Do, clock: Clock) -> None:
     do(jobs.enqueue(new_job()))
     clock.advance(timedelta(days=400))
     assert do(jobs.reap()) == []
+
+
+def test_a_transaction_begins_only_when_there_is_something_to_reap(
+    do: Do, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = transactions(monkeypatch)
+    [lease] = leases_of(do)
+    told.clear()
+    assert do(jobs.reap()) == []
+    assert told == []
+    clock.pass_lease(lease)
+    assert len(do(jobs.reap())) == 1
+    assert told[-1] == "commit"
+
+
+def transactions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note what our connections say around statements."""
+    told: list[str] = []
+
+    def noting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def tell(link: Link | AsyncLink, sql: str) -> Any:
+            told.append(sql)
+            return real(link, sql)
+
+        return tell
+
+    for kind in (Link, AsyncLink):
+        monkeypatch.setattr(kind, "tell", noting(kind.tell))
+    return told
 
 
 def test_an_expired_lease_goes_back_to_its_queue_with_a_backoff(do: Do, clock: Clock, look: Look) -> None:

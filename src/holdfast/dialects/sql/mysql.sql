@@ -223,7 +223,7 @@ select j.id, j.fence
 select id from holdfast_jobs where id = :id and fence = :fence for update;
 update holdfast_jobs set progress = :progress where id = :id and fence = :fence;
 
--- reap_pick: lock leases that ran out, oldest first; the flow decides what becomes of each.
+-- reap_pick: read leases that ran out, oldest first, and lock them; the flow decides what becomes of each.
 select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested
   from holdfast_jobs force index (holdfast_jobs_lease_idx)
  where state = 'leased' and lease_expires_at < coalesce(cast(:now as datetime(6)), utc_timestamp(6))
@@ -232,7 +232,8 @@ select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lea
    and id not in (select u.id from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u)
  order by lease_expires_at
  limit :limit
-   for update skip locked;
+   for update skip locked  -- when lock
+;
 
 -- reap_mark: raise the fence of leases that were picked, so that a late holder's write cannot be taken for the reaper's.
 update json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u

@@ -232,7 +232,7 @@ select j.id, j.fence from holdfast_jobs j where j.id = any (:ids::uuid[]);
 -- progress: store how far a leased job is.
 update holdfast_jobs set progress = :progress where id = :id and fence = :fence returning id;
 
--- reap_pick: lock leases that ran out, oldest first; the flow decides what becomes of each.
+-- reap_pick: read leases that ran out, oldest first, and lock them; the flow decides what becomes of each.
 select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested
   from holdfast_jobs
  where state = 'leased' and lease_expires_at < coalesce(:now::timestamptz, statement_timestamp())
@@ -241,7 +241,8 @@ select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lea
    and not (id = any (:ids::uuid[]))
  order by lease_expires_at
  limit :limit
-   for update skip locked;
+   for update skip locked  -- when lock
+;
 
 -- reap_mark: raise the fence of leases that were picked, so that a late holder's write cannot be taken for the reaper's.
 update holdfast_jobs set fence = fence + 1 where id = any (:ids::uuid[]);

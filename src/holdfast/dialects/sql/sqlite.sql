@@ -177,6 +177,7 @@ select j.id, j.fence from holdfast_jobs j where j.id in (select value from json_
 update holdfast_jobs set progress = :progress where id = :id and fence = :fence returning id;
 
 -- reap_pick: read leases that ran out, oldest first; the flow decides what becomes of each.
+-- Differs: no rows to lock.
 select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested
   from holdfast_jobs
  where state = 'leased' and lease_expires_at < :now
