@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from typing import Any
 
 from holdfast import events
@@ -26,7 +28,8 @@ LOOK = 0.06
 # SQLite: a log written within so many seconds may belong to a commit that is not to be seen yet (its fsync takes long),
 # or be written again without a later time; then only the change counter tells.
 FRESH = 1.0
-LONGEST_WATCH_PAUSE = 1.0
+# A file that is away (a folder unmounted, a disk failing) is tried again so soon.
+LONGEST_FILE_PAUSE = 1.0
 
 Wake = Callable[[str | None], None]
 Emit = Callable[[events.Event], None]
@@ -40,18 +43,40 @@ class NoEcho(HoldfastError):
         )
 
 
-class PostgresListener:
-    """LISTENs on a connection of its own, and notices when that goes deaf: it must hear its own echo."""
+class Waker:
+    """What wakes a worker; it says once that it is lost, and once that it is back."""
 
     def __init__(self, store: Store, worker: str, wake: Wake, emit: Emit) -> None:
         self._store = store
         self._worker = worker
         self._wake = wake
         self._emit = emit
+        self._lost_at: float | None = None
+        # Whether this connection has ever worked: then the next is tried at once.
+        self.alive = False
+
+    async def serve(self) -> None:
+        raise NotImplementedError
+
+    def _say_alive(self) -> None:
+        if self._lost_at is not None:
+            self._emit(events.ListenerRegained(self._worker, time.monotonic() - self._lost_at))
+            self._lost_at = None
+            self._wake(None)
+
+    def _say_lost(self, error: Exception) -> None:
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            self._emit(events.ListenerLost(self._worker, redact(f"{type(error).__name__}: {error}")))
+
+
+class PostgresListener(Waker):
+    """LISTENs on a connection of its own, and notices when that goes deaf: it must hear its own echo."""
+
+    def __init__(self, store: Store, worker: str, wake: Wake, emit: Emit) -> None:
+        super().__init__(store, worker, wake, emit)
         self._echo = asyncio.Event()
         self._lost = asyncio.Event()
-        self._lost_at: float | None = None
-        self.alive = False
 
     async def serve(self) -> None:
         pause = FIRST_PAUSE
@@ -77,6 +102,7 @@ class PostgresListener:
             self._wake(None)
             while True:
                 await self._probe(link.raw)
+                self.alive = True
                 self._say_alive()
                 await self._lost_within(PROBE)
         finally:
@@ -111,73 +137,107 @@ class PostgresListener:
             return
         raise ConnectionError("the connection was closed")
 
-    def _say_alive(self) -> None:
-        self.alive = True
-        if self._lost_at is not None:
-            self._emit(events.ListenerRegained(self._worker, time.monotonic() - self._lost_at))
-            self._lost_at = None
-            self._wake(None)
 
-    def _say_lost(self, error: Exception) -> None:
-        if self._lost_at is None:
-            self._lost_at = time.monotonic()
-            self._emit(events.ListenerLost(self._worker, redact(f"{type(error).__name__}: {error}")))
+class Watcher(Waker):
+    """Looks for a change many times a second, on a thread and a connection of its own.
 
-
-class SqliteWatcher:
-    """Watches the file's change counter, which every commit of another connection moves, when the log was written."""
+    On the event loop a look took half as much CPU again: docs/decisions/0011-idle-cost.md.
+    """
 
     def __init__(self, store: Store, worker: str, wake: Wake, emit: Emit) -> None:
-        self._store = store
-        self._worker = worker
-        self._wake = wake
-        self._emit = emit
-        self._lost_at: float | None = None
+        super().__init__(store, worker, wake, emit)
+        # Held until the thread is to end; waiting for it is the thread's sleep.
+        self._end = threading.Lock()
+        self._end.acquire()
 
     async def serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._serve, name="holdfast-watcher", daemon=True).start()
+        try:
+            await self._loop.create_future()
+        finally:
+            self._end.release()
+
+    def _serve(self) -> None:
+        pause = FIRST_PAUSE
         while True:
             try:
-                await self._watch()
-            except HoldfastError as error:
-                # The file is away (a folder unmounted, a disk failing): the worker's own work says so and waits too.
-                if self._lost_at is None:
-                    self._lost_at = time.monotonic()
-                    self._emit(events.ListenerLost(self._worker, str(error)))
-            await asyncio.sleep(LONGEST_WATCH_PAUSE)
+                return self._watch()
+            except Exception as error:
+                self._tell(self._say_lost, error)
+            pause = FIRST_PAUSE if self.alive else min(self._longest_pause(), pause * 2)
+            self.alive = False
+            if self._end.acquire(timeout=random.uniform(0.5, 1.0) * pause):
+                return
 
-    async def _watch(self) -> None:
-        # Opening may wait for a lock; reading the counter never does.
-        link = await asyncio.to_thread(self._store.open)
-        log = f"{path_of(self._store.url)}-wal"
-        try:
-            link.tell("pragma busy_timeout = 0")
-            seen = before = None
+    def _watch(self) -> None:
+        """Tell of changes until the thread is to end."""
+        with closing(self._store.open()) as link, translated(link.dialect):
+            look = self._looker(link)
+            seen: Any = None
             while True:
-                stamp = log_stamp(log)
-                # Reading the counter takes as much CPU as all the rest of a look.
-                if stamp is None or stamp != before:
-                    version = self._version(link)
-                    # A file too busy to be read is looked at again.
-                    before = stamp if version is not None else None
-                    if version != seen and version is not None:
-                        seen = version
-                        self._wake(None)
-                await asyncio.sleep(WATCH)
-        finally:
-            link.close()
+                found = look()
+                if found is not None and found != seen:
+                    seen = found
+                    self._tell(self._wake, None)
+                if not self.alive:
+                    self.alive = True
+                    self._tell(self._say_alive)
+                if self._end.acquire(timeout=self._period()):
+                    return
+
+    def _tell(self, what: Callable[..., None], *about: Any) -> None:
+        # A closed loop refuses: nobody is left who could be told.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(what, *about)
+
+    def _looker(self, link: Link) -> Callable[[], Any]:
+        """Return what looks: its answer tells one state of the database from another; None: it cannot be told now."""
+        raise NotImplementedError
+
+    def _period(self) -> float:
+        raise NotImplementedError
+
+    def _longest_pause(self) -> float:
+        return LONGEST_PAUSE
+
+
+class SqliteWatcher(Watcher):
+    """Watches the file's change counter, which every commit of another connection moves, when the log was written."""
+
+    def _looker(self, link: Link) -> Callable[[], Any]:
+        log = f"{path_of(self._store.url)}-wal"
+        # Opening may wait for a lock; reading the counter never does.
+        link.tell("pragma busy_timeout = 0")
+        before: Any = None
+        version: int | None = None
+
+        def look() -> int | None:
+            nonlocal before, version
+            stamp = log_stamp(log)
+            # Reading the counter takes as much CPU as all the rest of a look.
+            if stamp is None or stamp != before:
+                version = self._version(link)
+                # A file too busy to be read is looked at again.
+                before = stamp if version is not None else None
+            return version
+
+        return look
 
     def _version(self, link: Link) -> int | None:
-        with translated(link.dialect):
-            try:
-                [version] = link.raw.execute("pragma data_version").fetchone()
-            except Exception as error:
-                if isinstance(link.dialect.translate(error), DatabaseBusy):
-                    return None
-                raise
-        if self._lost_at is not None:
-            self._emit(events.ListenerRegained(self._worker, time.monotonic() - self._lost_at))
-            self._lost_at = None
+        try:
+            [version] = link.raw.execute("pragma data_version").fetchone()
+        except Exception as error:
+            if isinstance(link.dialect.translate(error), DatabaseBusy):
+                return None
+            raise
         return int(version)
+
+    def _period(self) -> float:
+        return WATCH
+
+    def _longest_pause(self) -> float:
+        return LONGEST_FILE_PAUSE
 
 
 def log_stamp(path: str) -> tuple[int, int, int] | None:
@@ -191,31 +251,23 @@ def log_stamp(path: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-class MysqlWatcher(PostgresListener):
-    """Looks for the newest job many times a second, on a connection of its own: MySQL has nothing that tells.
+class MysqlWatcher(Watcher):
+    """Looks for the newest job: MySQL has nothing that tells.
 
     Ids rise with time, so a job that was just enqueued is the last by primary key. A retry or a replay keeps its id and
     waits for the worker's own poll.
     """
 
-    async def _listen(self) -> None:
-        link = await self._store.aopen(None, "holdfast-watcher")
+    def _looker(self, link: Link) -> Callable[[], Any]:
         newest = link.dialect.place("select max(id) from holdfast_jobs")
-        seen: Any = None
-        try:
-            while True:
-                async with asyncio.timeout(ECHO):
-                    rows = await link.raw.fetch(newest)
-                if rows != seen:
-                    seen = rows
-                    self._wake(None)
-                self._say_alive()
-                await asyncio.sleep(LOOK)
-        finally:
-            link.close()
+        link.raw.give_up_after(ECHO)
+        return lambda: link.raw.answer(newest)
+
+    def _period(self) -> float:
+        return LOOK
 
 
-def make_waker(store: Store, worker: str, wake: Wake, emit: Emit) -> PostgresListener | SqliteWatcher | None:
+def make_waker(store: Store, worker: str, wake: Wake, emit: Emit) -> Waker | None:
     """Choose what wakes a worker of this store; None leaves it to polling."""
     if store.in_memory or not store.options.notify:
         return None

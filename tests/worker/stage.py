@@ -33,9 +33,9 @@ class Stage:
         self._store = Store(url)
         self.hf = self.app()
 
-    def app(self, **options: Any) -> Holdfast:
+    def app(self, url: str | None = None, **options: Any) -> Holdfast:
         """Make another application on the same database; its events are kept too."""
-        hf = Holdfast(self.url, **options)
+        hf = Holdfast(url or self.url, **options)
         hf.on(Event, self.said.append)
         return hf
 

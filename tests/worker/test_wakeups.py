@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 
 from holdfast import Retry, events
 from holdfast.dialects.sqlite import path_of
-from holdfast.wake import PostgresListener, SqliteWatcher, log_stamp
+from holdfast.wake import MysqlWatcher, PostgresListener, SqliteWatcher, log_stamp
 from holdfast.worker import Worker
 from tests.proxy import Proxy
+from tests.servers import MariaDB
 from tests.worker.stage import Stage
 
 ENQUEUE = """
@@ -197,7 +199,7 @@ def test_a_pooler_that_drops_notifications_is_named(pg_stage: Stage, monkeypatch
 
 def test_a_watcher_that_fails_comes_back(sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = sqlite_stage
-    monkeypatch.setattr("holdfast.wake.LONGEST_WATCH_PAUSE", 0.02)
+    monkeypatch.setattr("holdfast.wake.FIRST_PAUSE", 0.02)
     real, failures = SqliteWatcher._version, iter([True, True])
 
     def sometimes(self: SqliteWatcher, link: Any) -> Any:
@@ -214,6 +216,65 @@ def test_a_watcher_that_fails_comes_back(sqlite_stage: Stage, monkeypatch: pytes
 
     stage.work(lambda _: stage.until_said(events.ListenerRegained))
     assert len(stage.heard(events.ListenerLost)) == 1
+
+
+@pytest.mark.parametrize("database", ["sqlite_stage", "mariadb_stage"])
+def test_a_watchers_thread_ends_with_it(database: str, request: pytest.FixtureRequest) -> None:
+    stage: Stage = request.getfixturevalue(database)
+
+    @stage.hf.job
+    async def act() -> None: ...
+
+    def watchers() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "holdfast-watcher"]
+
+    async def body(_: Worker) -> None:
+        await stage.until(watchers)
+
+    stage.work(body)
+    for thread in watchers():
+        thread.join(10)
+    assert watchers() == []
+
+
+def test_a_watcher_whose_server_falls_silent_comes_back(
+    mariadb_stage: Stage, mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = mariadb_stage
+    monkeypatch.setattr("holdfast.wake.ECHO", 0.5)
+
+    async def watch(proxy: Proxy) -> None:
+        hf = stage.app(url=proxy.url(stage.url), connect_timeout=1)
+        woken: list[str | None] = []
+        watching = asyncio.create_task(MysqlWatcher(hf.store, "w", woken.append, hf.events.emit).serve())
+        await stage.until(lambda: woken)
+        proxy.blackhole()
+        await stage.until_said(events.ListenerLost)
+        woken.clear()
+        stage.put("act", "{}")
+        proxy.heal()
+        await stage.until_said(events.ListenerRegained)
+        assert woken
+        watching.cancel()
+        await hf.aclose()
+
+    with Proxy(mariadb.port, protocol=None) as proxy:
+        asyncio.run(watch(proxy))
+    assert len(stage.heard(events.ListenerLost)) == 1
+
+
+def test_unread_answers_of_mysql_tell_one_state_from_another(mariadb_stage: Stage) -> None:
+    stage = mariadb_stage
+    newest = "select max(id) from holdfast_jobs"
+    with stage.hf.store.link() as link:
+        before = link.raw.answer(newest)
+        assert link.raw.answer(newest) == before
+        stage.put("act", "{}")
+        assert link.raw.answer(newest) != before
+        with pytest.raises(Exception, match="doesn't exist"):
+            link.raw.answer("select 1 from nowhere")
+        # The connection is still in step with its server.
+        assert len(link.raw.execute(newest).fetchall()) == 1
 
 
 def test_a_watcher_reads_the_change_counter_only_when_the_log_was_written(
