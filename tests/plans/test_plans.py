@@ -20,7 +20,7 @@ from holdfast.flow import Flow, Statement
 from holdfast.model import Finish, Lease, PutBack
 from holdfast.store import Store
 from holdfast.testing import failure, new_job
-from tests.plans.explain import Plan, PlanKind, explain, first_statement, second_statement
+from tests.plans.explain import Plan, PlanKind, explain, first_statement, literal, second_statement
 from tests.servers import Postgres
 
 pytestmark = pytest.mark.slow
@@ -290,3 +290,20 @@ def test_reap_on_sqlite_reads_expired_leases_by_their_index(
     assert table_steps(lite, statement_of(jobs.reap(limit=10))) == [
         "SEARCH holdfast_jobs USING INDEX holdfast_jobs_lease_idx (lease_expires_at<?)"
     ]
+
+
+def test_claims_from_the_front_are_not_planned_anew(store: Store, connection: Any) -> None:
+    statement = first_statement(jobs.claim(["mail", "bulk"], limit=20, leases=KINDS))
+    [compiled] = store.dialect.compiled(statement, "dollar")
+    values = [literal(value) for value in compiled.positional(store.dialect.bind(statement, None))]
+    call = sql.SQL("execute kept ({})").format(sql.SQL(", ").join(values))
+    connection.execute("set plan_cache_mode = auto")
+    connection.execute(f"prepare kept as {compiled.sql}")
+    for _ in range(8):
+        connection.execute("begin")
+        connection.execute(call, prepare=False)
+        connection.execute("rollback")
+    [(kept,)] = connection.execute("select generic_plans from pg_prepared_statements where name = 'kept'").fetchall()
+    connection.execute("deallocate kept")
+    # PostgreSQL tries five times what a plan for the values would cost.
+    assert kept == 3

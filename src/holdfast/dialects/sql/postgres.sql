@@ -105,6 +105,8 @@ update holdfast_keys k
 -- With lanes it begins at their floors instead, and looks through the gaps between them for a priority that is new.
 -- The outer limit stops the loop over the levels: no row is locked that is not taken. A floor as a row comparison is
 -- where the index scan begins; as a plain one it makes the planner think of few rows, and read and sort them all.
+-- Queues, kinds and limit are asked for by `select`, which hides them from the planner: plans made for their values looked
+-- so much cheaper than the one for all that each claim was planned anew, for 0.3 to 0.5 ms of the server's CPU.
 -- Times come as microseconds since 1970: out of timestamps asyncpg makes datetimes at 2 µs each, and few are looked at.
 update holdfast_jobs j
    set state = 'leased', fence = j.fence + 1, attempts = j.attempts + 1, leased_by = :worker,
@@ -118,7 +120,7 @@ update holdfast_jobs j
       from (
         -- when queues:
         select q.queue, level.priority, '-infinity'::timestamptz as floor, null::timestamptz as ceiling
-          from unnest(:queues::text[]) as q (queue)
+          from unnest((select :queues::text[])) as q (queue)
          cross join lateral (
             with recursive level (priority, available_at) as (
                 (select priority, available_at from holdfast_jobs where queue = q.queue and state = 'pending'
@@ -149,11 +151,11 @@ update holdfast_jobs j
          where queue = level.queue and state = 'pending' and priority = level.priority
            and (available_at, id) >= (level.floor, '00000000-0000-0000-0000-000000000000'::uuid)
            and available_at <= least(level.ceiling, coalesce(:now::timestamptz, statement_timestamp()))
-           and (:kinds::text[] is null or kind = any (:kinds::text[]))
+           and ((select :kinds::text[]) is null or kind = any ((select :kinds::text[])::text[]))
          order by available_at, id
-         limit :limit
+         limit (select :limit::bigint)
            for update skip locked) due
-     limit :limit))
+     limit (select :limit::bigint)))
 returning j.id::text, j.queue, j.kind, j.payload::text, j.headers::text, j.key, j.priority, j.attempts, j.max_attempts, j.fence,
     coalesce(j.lease_ms,
         (:leases::integer[])[array_position(:kinds::text[], j.kind)],  -- when leases
