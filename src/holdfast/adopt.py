@@ -37,7 +37,6 @@ _STYLES: dict[str, Style] = {
 
 def session(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     """Make a sync session on the caller's connection; `what` names the work in errors."""
-    dialect = dialect.on_loan()
     if _is(tx, "sqlite3", "Connection"):
         _same(dialect, "sqlite")
         with translated(dialect):
@@ -67,7 +66,6 @@ def session(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
 
 async def asession(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
     """Make an async session on the caller's connection."""
-    dialect = dialect.on_loan()
     if _is_asyncpg(tx):
         _same(dialect, "postgres")
         _asyncpg_ready(tx, what)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ov
 from holdfast import jobs, migrate
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
 from holdfast.events import Event, Events, JobsEnqueued, log_events
-from holdfast.flow import Flow
 from holdfast.handlers import Bound, Handler, likeness
-from holdfast.ids import new_ids
+from holdfast.ids import new_id, new_ids
 from holdfast.job import Job
 from holdfast.model import Enqueued, NewJob
 from holdfast.options import EnqueueOptions, HandlerOptions, QueueOptions, StoreOptions, kind_name
@@ -138,29 +137,57 @@ class Holdfast:
         self, kind: str, payload: Mapping[str, Any] | None = None, *, tx: Any = None, check: bool = True, **options: Any
     ) -> Enqueued:
         """Add a job by the name of its kind; options as in `Handler.using`."""
-        [answer] = self.enqueue_many([self.bind(kind, payload, check=check, **options)], tx=tx)
-        return answer
+        return self.enqueue_bound(self.bind(kind, payload, check=check, **options), tx)
 
     async def aenqueue(
         self, kind: str, payload: Mapping[str, Any] | None = None, *, tx: Any = None, check: bool = True, **options: Any
     ) -> Enqueued:
         """The async twin of `enqueue`."""
-        [answer] = await self.aenqueue_many([self.bind(kind, payload, check=check, **options)], tx=tx)
+        return await self.aenqueue_bound(self.bind(kind, payload, check=check, **options), tx)
+
+    def enqueue_bound(self, bound: Bound, tx: Any = None) -> Enqueued:
+        """Add one job that `bind` made."""
+        new = bound.new_job(new_id())
+        work = jobs.enqueue(new, fresh=True)
+        if tx is None:
+            answer = self.store.run(work, lambda: jobs.enqueue(new))
+        else:
+            answer = self.store.run_in(tx, work, new.kind)
+        self._tell((new,), (answer,), tx)
+        return answer
+
+    async def aenqueue_bound(self, bound: Bound, tx: Any = None) -> Enqueued:
+        """The async twin of `enqueue_bound`."""
+        new = bound.new_job(new_id())
+        work = jobs.enqueue(new, fresh=True)
+        if tx is None:
+            answer = await self.store.arun(work, lambda: jobs.enqueue(new))
+        else:
+            answer = await self.store.arun_in(tx, work, new.kind)
+        self._tell((new,), (answer,), tx)
         return answer
 
     def enqueue_many(self, bound: Iterable[Bound], *, tx: Any = None) -> list[Enqueued]:
         """Add many jobs at once, all or none, in the caller's transaction when one is given."""
         new = self._new_jobs(bound)
-        work = self._adding(new)
-        answers = self.store.run(work) if tx is None else self.store.run_in(tx, work, _named(new))
-        return self._added(new, answers, tx)
+        work = jobs.enqueue_many(new, fresh=True)
+        if tx is None:
+            answers = self.store.run(work, lambda: jobs.enqueue_many(new))
+        else:
+            answers = self.store.run_in(tx, work, _named(new))
+        self._tell(new, answers, tx)
+        return answers
 
     async def aenqueue_many(self, bound: Iterable[Bound], *, tx: Any = None) -> list[Enqueued]:
         """The async twin of `enqueue_many`."""
         new = self._new_jobs(bound)
-        work = self._adding(new)
-        answers = await (self.store.arun(work) if tx is None else self.store.arun_in(tx, work, _named(new)))
-        return self._added(new, answers, tx)
+        work = jobs.enqueue_many(new, fresh=True)
+        if tx is None:
+            answers = await self.store.arun(work, lambda: jobs.enqueue_many(new))
+        else:
+            answers = await self.store.arun_in(tx, work, _named(new))
+        self._tell(new, answers, tx)
+        return answers
 
     def _new_jobs(self, bound: Iterable[Bound]) -> list[NewJob]:
         if isinstance(bound, Bound):
@@ -171,17 +198,14 @@ class Holdfast:
                 raise InvalidPayload("enqueue_many", None, f"give handler.bind(…), not {type(one).__name__}")
         return [one.new_job(job_id) for one, job_id in zip(given, new_ids(len(given)), strict=True)]
 
-    def _adding(self, new: list[NewJob]) -> Flow[list[Enqueued]]:
-        return jobs.enqueue_many(new)
-
-    def _added(self, new: list[NewJob], answers: list[Enqueued], tx: Any) -> list[Enqueued]:
+    def _tell(self, new: Sequence[NewJob], answers: Sequence[Enqueued], tx: Any) -> None:
+        """Say what was added, and wake the workers of this process."""
         if self.events.wants(JobsEnqueued):
             ids = [answer.id for answer in answers]
             self.events.emit(JobsEnqueued(ids, [job.kind for job in new], tx is not None))
         if tx is None:
             for wake in list(self.wakers):
                 wake()
-        return answers
 
     @cached_property
     def foreign(self) -> Foreign:

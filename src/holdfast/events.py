@@ -219,7 +219,7 @@ class Events:
 
     def wants(self, kind: type[Event]) -> bool:
         """Tell whether anybody listens, so that a hot path need not build what nobody reads."""
-        listeners = self._of(kind)
+        listeners = self._by_class.get(kind) or self._of(kind)
         if listeners == (log_events,):
             return log.isEnabledFor(kind.level)
         return bool(listeners)

@@ -9,7 +9,7 @@ without threads.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -46,18 +46,15 @@ Steps = Generator[Statement, Rows, T]
 class Flow(Generic[T_co]):
     """A restartable piece of database work; `yield from` it inside another flow, or hand it to a store."""
 
-    __slots__ = ("_start", "name")
+    __slots__ = ("name", "start")
 
     def __init__(self, name: str, start: Callable[[], Steps[T_co]]) -> None:
         self.name = name
-        self._start = start
-
-    def start(self) -> Steps[T_co]:
-        """Begin the flow as a pump does."""
-        return self._start()
+        # Begins the flow, as a pump does.
+        self.start = start
 
     def __iter__(self) -> Steps[T_co]:
-        return _joined(self._start())
+        return _joined(self.start())
 
     def __repr__(self) -> str:
         return f"<flow {self.name}>"
@@ -141,18 +138,29 @@ def _pump(steps: Steps[T], statement: Statement, session: Session) -> T:
         steps.close()
 
 
-async def adrive(work: Flow[T], session: AsyncSession, around: AsyncAround | None = None) -> T:
-    """Run a flow on an async session and return its value; `around` as in `drive`."""
+def adrive(work: Flow[T], session: AsyncSession, around: AsyncAround | None = None) -> Coroutine[Any, Any, T]:
+    """Run a flow on an async session and return its value; `around` as in `drive`.
+
+    A function that returns a coroutine: each coroutine within another is woken and put to sleep with it.
+    """
     steps = work.start()
     try:
         first = next(steps)
         while first.look:
             first = steps.send(await session.run(first))
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+        return _given(stop.value)
     block = around(first) if around else None
-    if block is None:
-        return await _apump(steps, first, session)
+    return _apump(steps, first, session) if block is None else _apump_within(block, steps, first, session)
+
+
+async def _given(value: T) -> T:
+    return value
+
+
+async def _apump_within(
+    block: AbstractAsyncContextManager[Any], steps: Steps[T], first: Statement, session: AsyncSession
+) -> T:
     async with block:
         return await _apump(steps, first, session)
 

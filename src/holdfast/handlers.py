@@ -34,7 +34,8 @@ class Bound(NamedTuple):
 
     def new_job(self, job_id: str) -> NewJob:
         """Make the row; each call makes another job."""
-        return NewJob._make((job_id, *self.like[1:3], self.payload, *self.like[4:]))
+        _, queue, kind, _, *rest = self.like
+        return tuple.__new__(NewJob, (job_id, queue, kind, self.payload, *rest))
 
 
 def likeness(kind: str, said: EnqueueOptions, usual: HandlerOptions, buckets: int) -> NewJob:
@@ -72,13 +73,11 @@ class Using(Generic[P]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Check the arguments and add the job."""
-        [answer] = self._handler.app.enqueue_many([self.bind(*args, **kwargs)], tx=self._tx)
-        return answer
+        return self._handler.app.enqueue_bound(self.bind(*args, **kwargs), self._tx)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The async twin of `enqueue`."""
-        [answer] = await self._handler.app.aenqueue_many([self.bind(*args, **kwargs)], tx=self._tx)
-        return answer
+        return await self._handler.app.aenqueue_bound(self.bind(*args, **kwargs), self._tx)
 
 
 class Handler(Generic[P, R]):
@@ -117,13 +116,11 @@ class Handler(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Check the arguments and add the job, in a transaction of its own."""
-        [answer] = self.app.enqueue_many([self.bind(*args, **kwargs)])
-        return answer
+        return self.app.enqueue_bound(self.bound(self._like, args, kwargs))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The async twin of `enqueue`."""
-        [answer] = await self.app.aenqueue_many([self.bind(*args, **kwargs)])
-        return answer
+        return await self.app.aenqueue_bound(self.bound(self._like, args, kwargs))
 
     def using(
         self,

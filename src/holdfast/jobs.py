@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from holdfast.errors import DatabaseBusy, LeaseLost
 from holdfast.fingerprint import ErrorRecord, fingerprint
-from holdfast.flow import Columns, Rows, Statement, Steps, ask, flow
+from holdfast.flow import Columns, Statement, Steps, ask, flow
 from holdfast.model import Enqueued, Expired, Finish, Held, Lease, NewJob, Outcome, PutBack, Reaped, when
 from holdfast.retry import Retry
 
@@ -28,39 +28,49 @@ LEASE_EXPIRED = "LeaseExpired"
 
 # The parameters of `enqueue` and `enqueue_many`, in the order of NewJob's fields.
 _PARAMS = (*NewJob._fields[:12], "unique_key")
+# What no two jobs share, or hardly ever.
+_OWN = ("id", "payload")
 
 
 @flow
-def enqueue(job: NewJob) -> Steps[Enqueued]:
-    """Add one job.
+def enqueue(job: NewJob, *, fresh: bool = False) -> Steps[Enqueued]:
+    """Add one job; `fresh` as in `enqueue_many`.
 
     Commits: with the caller's transaction when one is given, else its own.
     After a crash: before commit nothing happened; running it again with the same id adds nothing.
     """
     if job.idempotency_key is not None or job.unique is not None:
-        [answer] = yield from enqueue_many([job])
+        [answer] = yield from enqueue_many([job], fresh=fresh)
         return answer
-    yield from _add([job], alone=True)
+    yield _adding((job,), alone=fresh)
+    if not fresh:
+        yield from ask("take_back", ids=[job.id])
     return Enqueued(job.id)
 
 
 @flow
-def enqueue_many(jobs: Sequence[NewJob]) -> Steps[list[Enqueued]]:
+def enqueue_many(jobs: Sequence[NewJob], *, fresh: bool = False) -> Steps[list[Enqueued]]:
     """Add many jobs and answer in their order; a job that a key already names is found, not added.
 
+    `fresh` says that the ids were drawn for this run, so that no worker can have finished the jobs already: then a
+    look among the finished is spared. Whoever runs it again must not say so.
     Commits: with the caller's transaction when one is given, else its own; all or none.
     After a crash: before commit nothing happened; running it again with the same ids adds nothing.
     """
     keyed = [job for job in jobs if job.idempotency_key is not None]
     found = (yield from _take_keys(keyed)) if keyed else {}
-    fresh = [job for job in jobs if job.id not in found] if found else jobs
-    unique = [job for job in fresh if job.unique is not None]
-    for chunk in _chunks([job for job in fresh if job.unique is None] if unique else fresh):
-        yield from _add(chunk, alone=len(chunk) == len(jobs))
+    new = [job for job in jobs if job.id not in found] if found else jobs
+    unique = [job for job in new if job.unique is not None]
+    for chunk in _chunks([job for job in new if job.unique is None] if unique else new):
+        yield _adding(chunk, alone=fresh and len(chunk) == len(jobs))
     if unique:
         live = yield from _add_unique(unique)
         yield from _point_keys([job for job in unique if job.id in live and job.idempotency_key is not None], live)
         found |= live
+    if jobs and not fresh:
+        yield from ask("take_back", ids=[job.id for job in jobs])
+    if not found:
+        return [Enqueued(job.id) for job in jobs]
     return [Enqueued(found.get(job.id, job.id), created=job.id not in found) for job in jobs]
 
 
@@ -87,13 +97,19 @@ def _length(job: NewJob) -> int:
     return len(job.payload or "") + len(job.headers or "")
 
 
-def _add(jobs: Sequence[NewJob], *, alone: bool = False) -> Steps[Rows]:
-    """Add what one statement carries; one job alone is spared the arrays."""
+def _adding(jobs: Sequence[NewJob], *, alone: bool = False) -> Statement:
+    """Say how to add what one statement carries: one job alone is spared the arrays, like jobs are told apart once."""
+    params: dict[str, Any] = dict(zip(_PARAMS, jobs[0], strict=False))
+    # Left out like NULLs.
+    params["priority"], params["delay_ms"] = params["priority"] or None, params["delay_ms"] or None
     if len(jobs) == 1:
-        params: dict[str, Any] = dict(zip(_PARAMS, jobs[0], strict=False))
-        return (yield Statement("enqueue", params, alone=alone))
-    columns: Columns = dict(zip(_PARAMS, map(list, zip(*jobs, strict=True)), strict=False))
-    return (yield Statement("enqueue_many", {}, columns, alone))
+        return Statement("enqueue", params, None, alone)
+    columns = dict(zip(_PARAMS, zip(*jobs, strict=True), strict=False))
+    own: Columns = {name: list(columns.pop(name)) for name in _OWN}
+    if all(column.count(column[0]) == len(jobs) for column in columns.values()):
+        return Statement("enqueue_alike", {name: params[name] for name in columns}, own, alone)
+    each: Columns = {name: own.get(name) or list(columns[name]) for name in _PARAMS}
+    return Statement("enqueue_many", {}, each, alone)
 
 
 def _take_keys(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
@@ -132,7 +148,7 @@ def _add_unique(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
         if not missing:
             break
         for chunk in _chunks([wanted[pair] for pair in missing]):
-            yield from _add(chunk)
+            yield _adding(chunk)
         names: Columns = {"kind": [kind for kind, _ in missing], "unique_key": [key for _, key in missing]}
         rows = yield from ask("unique_find", batch=names)
         holders |= {(kind, key): str(job_id) for kind, key, job_id in rows}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -20,16 +21,6 @@ from holdfast.errors import DatabaseBusy, DatabaseUnavailable
 from holdfast.flow import AsyncSession, Flow, Statement, adrive, drive
 
 T = TypeVar("T")
-
-
-def runs_alone(dialect: Dialect, first: Statement) -> bool:
-    """Tell whether a flow that starts with this statement needs no BEGIN."""
-    return (
-        first.alone
-        and first.text is None
-        and len(dialect.queries[first.name]) == 1
-        and first.name not in dialect.row_wise
-    )
 
 
 class Link:
@@ -58,7 +49,7 @@ class Link:
         return drive(work, self.session, self._around)
 
     def _around(self, first: Statement) -> AbstractContextManager[Any] | None:
-        return None if runs_alone(self.dialect, first) else self.transaction()
+        return None if first.alone and first.name in self.dialect.single else self.transaction()
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -116,12 +107,12 @@ class AsyncLink:
         self._lived = False
         return self
 
-    async def transact(self, work: Flow[T]) -> T:
+    def transact(self, work: Flow[T]) -> Coroutine[Any, Any, T]:
         """Run a flow in a transaction of its own, or bare when its one statement is one already."""
-        return await adrive(work, self.session, self._around)
+        return adrive(work, self.session, self._around)
 
     def _around(self, first: Statement) -> AbstractAsyncContextManager[Any] | None:
-        return None if runs_alone(self.dialect, first) else self.transaction()
+        return None if first.alone and first.name in self.dialect.single else self.transaction()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
@@ -176,19 +167,26 @@ class Pool:
     def __init__(self, size: int, connect: Callable[[], Link], patience: float) -> None:
         self.connect = connect
         self._patience = patience
-        self.slots: queue.LifoQueue[Link | None] = queue.LifoQueue()
+        self._slots: list[Link | None] = []
+        # One ticket for each slot that is there to take. Both are C's; a LifoQueue takes 3 µs a loan.
+        self._tickets: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.closings = 0
         for _ in range(size):
-            self.slots.put(None)
+            self.put(None)
 
     def link(self) -> Loan:
         return Loan(self)
 
     def take(self) -> Link | None:
         try:
-            return self.slots.get(timeout=self._patience)
+            self._tickets.get(timeout=self._patience)
         except queue.Empty:
             raise _exhausted(self._patience) from None
+        return self._slots.pop()
+
+    def put(self, link: Link | None) -> None:
+        self._slots.append(link)
+        self._tickets.put(None)
 
     def close(self) -> None:
         """Close idle links; those lent out close when they come back."""
@@ -196,10 +194,11 @@ class Pool:
         idle = []
         with suppress(queue.Empty):
             while True:
-                idle.append(self.slots.get_nowait())
+                self._tickets.get_nowait()
+                idle.append(self._slots.pop())
         for link in idle:
             _drop(link)
-            self.slots.put(None)
+            self.put(None)
 
 
 class Loan:
@@ -216,7 +215,7 @@ class Loan:
         try:
             self._link = link or pool.connect()
         except BaseException:
-            pool.slots.put(None)
+            pool.put(None)
             raise
         return self._link
 
@@ -225,9 +224,9 @@ class Loan:
         lost = isinstance(error, DatabaseUnavailable | GeneratorExit)
         if lost or link.broken or self._closings != pool.closings:
             link.close()
-            pool.slots.put(None)
+            pool.put(None)
         else:
-            pool.slots.put(link)
+            pool.put(link)
 
 
 class AsyncPool:
@@ -236,33 +235,65 @@ class AsyncPool:
     def __init__(self, size: int, connect: Callable[[], Awaitable[AsyncLink]], patience: float) -> None:
         self.connect = connect
         self._patience = patience
-        self.slots: asyncio.LifoQueue[AsyncLink | None] = asyncio.LifoQueue()
+        self.slots: list[AsyncLink | None] = [None] * size
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self.closings = 0
-        for _ in range(size):
-            self.slots.put_nowait(None)
 
     def link(self) -> AsyncLoan:
         return AsyncLoan(self)
 
-    async def take(self) -> AsyncLink | None:
-        if not self.slots.empty():
-            return self.slots.get_nowait()
+    async def transact(self, work: Flow[T]) -> T:
+        """Run a flow on a link: as `async with` a loan, without the two coroutines of that."""
+        loan = AsyncLoan(self)
+        link = loan.at_once() or await loan.in_time()
         try:
-            async with asyncio.timeout(self._patience):
-                return await self.slots.get()
-        except TimeoutError:
-            raise _exhausted(self._patience) from None
+            value = await link.transact(work)
+        except BaseException as error:
+            loan.over(error)
+            raise
+        loan.over(None)
+        return value
+
+    async def take(self) -> AsyncLink | None:
+        if not self.slots:
+            try:
+                async with asyncio.timeout(self._patience):
+                    while not self.slots:
+                        await self._freed()
+            except TimeoutError:
+                raise _exhausted(self._patience) from None
+        return self.slots.pop()
+
+    async def _freed(self) -> None:
+        """Wait until somebody gives a link back."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        try:
+            await waiting
+        except BaseException:
+            if waiting.done() and not waiting.cancelled():
+                # Called and cancelled at once: the next in line is to be called.
+                self._call_next()
+            raise
+
+    def put(self, link: AsyncLink | None) -> None:
+        self.slots.append(link)
+        if self._waiting:
+            self._call_next()
+
+    def _call_next(self) -> None:
+        while self.slots and self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # else it was cancelled
+                waiting.set_result(None)
+                return
 
     def close(self) -> None:
         """As in `Pool`; call it on the pool's own event loop."""
         self.closings += 1
-        idle = []
-        with suppress(asyncio.QueueEmpty):
-            while True:
-                idle.append(self.slots.get_nowait())
-        for link in idle:
+        for place, link in enumerate(self.slots):
             _drop(link)
-            self.slots.put_nowait(None)
+            self.slots[place] = None
 
 
 class AsyncLoan:
@@ -274,21 +305,39 @@ class AsyncLoan:
         self._pool = pool
 
     async def __aenter__(self) -> AsyncLink:
+        return self.at_once() or await self.in_time()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.over(error)
+
+    def at_once(self) -> AsyncLink | None:
+        """Take the link that was given back last, if it is there and alive: nothing to wait for."""
+        slots = self._pool.slots
+        link = slots[-1] if slots else None
+        if link is None or link.dialect.is_closed(link.raw):
+            return None
+        self._link, self._closings = link, self._pool.closings
+        slots.pop()
+        return link
+
+    async def in_time(self) -> AsyncLink:
+        """Wait for a link, or open one."""
         pool = self._pool
         link, self._closings = await pool.take(), pool.closings
         try:
             self._link = await pool.connect() if link is None or link.dialect.is_closed(link.raw) else link
         except BaseException:
-            pool.slots.put_nowait(None)
+            pool.put(None)
             raise
         return self._link
 
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def over(self, error: BaseException | None) -> None:
+        """Give the link back, or close it if it is no longer good."""
         pool, link = self._pool, self._link
         # Cancelled in the middle of a statement: its reply would go to the next borrower.
         cut = error is not None and not isinstance(error, Exception)
         if cut or isinstance(error, DatabaseUnavailable) or self._closings != pool.closings:
             link.close()
-            pool.slots.put_nowait(None)
+            pool.put(None)
         else:
-            pool.slots.put_nowait(link)
+            pool.put(link)

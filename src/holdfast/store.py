@@ -7,7 +7,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
@@ -19,7 +19,7 @@ from holdfast.dialects import SCHEMA_VERSION, dialect_for
 from holdfast.dialects.sqlite import MEMORY, path_of
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, redact
 from holdfast.flow import Flow, adrive, drive
-from holdfast.links import AsyncLink, AsyncPool, Link, Pool
+from holdfast.links import AsyncLink, AsyncPool, Link, Loan, Pool
 from holdfast.migrate import Migration
 from holdfast.options import StoreOptions
 from holdfast.threaded import AsyncTx
@@ -31,10 +31,9 @@ TRIES = 6
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 
 
-def pauses() -> Iterator[float]:
-    """Yield how long to wait before each further try, with full jitter."""
-    for attempt in range(TRIES - 1):
-        yield random.uniform(0.5, 1.0) * min(LONGEST_PAUSE, FIRST_PAUSE * 3**attempt)
+def pause_after(tries: int) -> float:
+    """Return how long to wait before the next try, with full jitter."""
+    return random.uniform(0.5, 1.0) * min(LONGEST_PAUSE, FIRST_PAUSE * 3.0 ** (tries - 1))
 
 
 class Store:
@@ -86,47 +85,40 @@ class Store:
         self._thread_count = size
 
     def _turn(self) -> AbstractContextManager[None]:
-        return self._turn_in_line() if self.embedded else nullcontext()
+        return _Turn(self._line, self.options.busy_timeout) if self.embedded else nullcontext()
 
-    @contextmanager
-    def _turn_in_line(self) -> Iterator[None]:
-        """Wait in line where the database has one writer; a caller that holds the turn already would wait for ever."""
-        patience = self.options.busy_timeout
-        if not self._line.acquire(timeout=patience):
-            raise DatabaseBusy("busy", f"another transaction of this process was not over within {patience:g} s")
-        try:
-            yield
-        finally:
-            self._line.release()
-
-    def run(self, work: Flow[T]) -> T:
-        """Run a flow in a transaction of its own."""
-        for pause in pauses():
+    def run(self, work: Flow[T], again: Callable[[], Flow[T]] | None = None) -> T:
+        """Run a flow in a transaction of its own; `again` makes what to run once a first try has failed."""
+        for tries in range(1, TRIES):
             try:
                 return self.run_once(work)
             except (DatabaseBusy, DatabaseUnavailable):
-                time.sleep(pause)
+                time.sleep(pause_after(tries))
+            work = again() if again else work
         return self.run_once(work)
 
     def run_once(self, work: Flow[T]) -> T:
-        with self._turn(), self._pool.link() as link:
+        if not self.embedded:
+            with Loan(self._pool) as link:
+                return link.transact(work)
+        with self._turn(), Loan(self._pool) as link:
             return link.transact(work)
 
-    async def arun(self, work: Flow[T]) -> T:
-        """Run a flow in a transaction of its own, without blocking the event loop."""
-        for pause in pauses():
+    async def arun(self, work: Flow[T], again: Callable[[], Flow[T]] | None = None) -> T:
+        """As `run`, without blocking the event loop."""
+        for tries in range(1, TRIES):
             try:
                 return await self.arun_once(work)
             except (DatabaseBusy, DatabaseUnavailable):
-                await asyncio.sleep(pause)
+                await asyncio.sleep(pause_after(tries))
+            work = again() if again else work
         return await self.arun_once(work)
 
-    async def arun_once(self, work: Flow[T]) -> T:
+    def arun_once(self, work: Flow[T]) -> Awaitable[T]:
         if self.embedded:
             # SQLite has no async driver: one hop to a thread for the whole flow, not one per statement.
-            return await asyncio.get_running_loop().run_in_executor(self._executor(), self.run_once, work)
-        async with self._apool().link() as link:
-            return await link.transact(work)
+            return asyncio.get_running_loop().run_in_executor(self._executor(), self.run_once, work)
+        return self._apool().transact(work)
 
     def run_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
         """Run a flow in the caller's transaction, which the caller ends."""
@@ -200,6 +192,23 @@ class Store:
         if pool is None:
             pool = self._async_pools[loop] = AsyncPool(self.options.pool_size, self.aopen, self.options.connect_timeout)
         return pool
+
+
+class _Turn:
+    """Wait in line where the database has one writer; a caller that holds the turn already would wait for ever."""
+
+    __slots__ = ("_line", "_patience")
+
+    def __init__(self, line: threading.Lock, patience: float) -> None:
+        self._line = line
+        self._patience = patience
+
+    def __enter__(self) -> None:
+        if not self._line.acquire(timeout=self._patience):
+            raise DatabaseBusy("busy", f"another transaction of this process was not over within {self._patience:g} s")
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._line.release()
 
 
 def outcome_unknown(error: BaseException) -> bool:

@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import jobs, migrate
+from holdfast import Holdfast, jobs, migrate
 from holdfast.errors import DatabaseUnavailable, LeaseLost
 from holdfast.flow import Flow, Steps, flow, run_text
 from holdfast.job import Job
-from holdfast.model import Enqueued, Finish, Lease, PutBack
+from holdfast.model import Enqueued, Finish, Lease, NewJob, PutBack
 from holdfast.store import Store
 from holdfast.testing import Clock, Do, Look, empty, failure, new_job
 from holdfast.testing.fixtures import colour, do
@@ -86,10 +86,19 @@ def claimed(direct: Store, count: int = 1, **fields: Any) -> list[Lease]:
     return direct.run(jobs.claim("mail", limit=count, worker="w1"))
 
 
-ENQUEUES: dict[str, Callable[[Any], Flow[Any]]] = {
-    "one": jobs.enqueue,
-    "many": lambda job: jobs.enqueue_many([job, *(new_job("bulk") for _ in range(10))]),
-}
+Enqueue = Callable[[NewJob], tuple[Flow[Any], Callable[[], Flow[Any]]]]
+
+
+def one(job: NewJob) -> tuple[Flow[Any], Callable[[], Flow[Any]]]:
+    return jobs.enqueue(job, fresh=True), lambda: jobs.enqueue(job)
+
+
+def many(job: NewJob) -> tuple[Flow[Any], Callable[[], Flow[Any]]]:
+    new = [job, *(new_job("bulk") for _ in range(10))]
+    return jobs.enqueue_many(new, fresh=True), lambda: jobs.enqueue_many(new)
+
+
+ENQUEUES: dict[str, Enqueue] = {"one": one, "many": many}
 
 
 SAID = [{}, {"idempotency_key": "k"}, {"unique": "u"}, {"idempotency_key": "k", "unique": "u"}]
@@ -99,11 +108,11 @@ SAID = [{}, {"idempotency_key": "k"}, {"unique": "u"}, {"idempotency_key": "k", 
 @pytest.mark.parametrize("enqueue", ENQUEUES.values(), ids=ENQUEUES)
 @pytest.mark.parametrize("said", SAID, ids=lambda said: "+".join(said) or "plain")
 def test_an_enqueue_whose_reply_is_lost_adds_each_job_once(
-    do: Do, look: Look, cut: Cut, enqueue: Callable[[Any], Flow[Any]], said: dict[str, str], times: int
+    do: Do, look: Look, cut: Cut, enqueue: Enqueue, said: dict[str, str], times: int
 ) -> None:
     job = new_job(**said)
     cut(times)
-    answer = do(enqueue(job))
+    answer = do(*enqueue(job))
     first = answer if isinstance(answer, Enqueued) else answer[0]
     assert first == Enqueued(job.id, created=True)
     assert [row.id for row in look.live() if row.queue == "mail"] == [job.id]
@@ -120,17 +129,44 @@ def test_an_enqueue_that_found_a_job_by_its_key_finds_it_again(do: Do, direct: S
 
 @pytest.mark.parametrize("enqueue", ENQUEUES.values(), ids=ENQUEUES)
 def test_a_job_that_was_finished_before_its_enqueue_was_repeated_does_not_run_twice(
-    do: Do, store: Store, direct: Store, look: Look, cut: Cut, enqueue: Callable[[Any], Flow[Any]]
+    do: Do, store: Store, direct: Store, look: Look, cut: Cut, enqueue: Enqueue
 ) -> None:
-    work = enqueue(new_job())
+    work, again = enqueue(new_job())
     cut()
     with pytest.raises(DatabaseUnavailable):
         store.run_once(work)
     [lease] = direct.run(jobs.claim("mail", limit=9))
     direct.run(jobs.complete(lease))
-    do(work)
+    do(again())
     assert direct.run(jobs.claim("mail", limit=9)) == []
     assert [row.id for row in look.over()] == [lease.job_id]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_application_that_repeats_an_enqueue_does_not_add_what_was_finished_meanwhile(
+    store: Store, direct: Store, look: Look, pg_proxy: Proxy, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    app = Holdfast(store.url)
+
+    @app.job(queue="mail")
+    def send(order: int) -> None: ...
+
+    def finish_after_the_cut(work: Flow[Any]) -> Any:
+        try:
+            return Store.run_once(app.store, work)
+        except DatabaseUnavailable:
+            for lease in direct.run(jobs.claim("mail", limit=9)):
+                direct.run(jobs.complete(lease))
+            raise
+
+    monkeypatch.setattr(app.store, "run_once", finish_after_the_cut)
+    pg_proxy.drop_reply(lambda tag: tag != "BEGIN")
+    bound = [send.bind(order=n) for n in range(count)]
+    added = app.enqueue_many(bound) if count > 1 else [send.enqueue(order=1)]
+    app.close()
+    assert pg_proxy.cuts == 1
+    assert look.live() == []
+    assert {row.id for row in look.over()} == {answer.id for answer in added}
 
 
 def test_jobs_of_a_claim_whose_reply_is_lost_are_given_back_and_none_is_lost(

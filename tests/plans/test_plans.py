@@ -210,11 +210,21 @@ def test_jobs_are_looked_up_by_primary_key(
     assert_bounded(plan, size)
 
 
-def test_enqueue_looks_for_its_own_ids_only_among_the_finished(
-    store: Store, connection: Any, kind: PlanKind, size: int
+@pytest.mark.parametrize("fields", [{}, {"key": "k"}], ids=["alike", "mixed"])
+def test_enqueue_reads_nothing(
+    store: Store, connection: Any, kind: PlanKind, size: int, fields: dict[str, Any]
 ) -> None:
-    plan = explain(store, connection, first_statement(jobs.enqueue_many([new_job() for _ in range(size)])), kind)
-    assert plan.scans == {("holdfast_finished", "holdfast_finished_pkey")}
+    new = [new_job(), *(new_job(**fields) for _ in range(size - 1))]
+    plan = explain(store, connection, first_statement(jobs.enqueue_many(new)), kind)
+    assert plan.scans == set()
+    assert_bounded(plan, size)
+
+
+def test_a_repeated_enqueue_looks_for_its_own_ids_only(
+    store: Store, connection: Any, kind: PlanKind, size: int, held: list[Lease]
+) -> None:
+    plan = explain(store, connection, Statement("take_back", {"ids": [lease.id for lease in held]}), kind)
+    assert plan.scans == {("holdfast_jobs", "holdfast_jobs_pkey"), ("holdfast_finished", "holdfast_finished_pkey")}
     assert_bounded(plan, size)
 
 

@@ -114,6 +114,6 @@ def test_a_list_becomes_so_many_parameters_and_nothing_a_null() -> None:
     part = compile_statement("select :a where kind in (:kinds) and id = :a", "format")
     assert part.spread({"a": 1, "kinds": ["x", "y"]}) == (
         "select %s where kind in (%s, %s) and id = %s",
-        [1, "x", "y", 1],
+        (1, "x", "y", 1),
     )
-    assert part.spread({"a": 1, "kinds": []}) == ("select %s where kind in (%s) and id = %s", [1, None, 1])
+    assert part.spread({"a": 1, "kinds": []}) == ("select %s where kind in (%s) and id = %s", (1, None, 1))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,9 @@ from typing import Any, ClassVar, Literal
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement
 from holdfast.options import StoreOptions
+
+_NOTHING: frozenset[str] = frozenset()
+_PLAIN = frozenset({str, int, bool, type(None)})
 
 Style = Literal["named", "pyformat", "format", "qmark", "dollar"]
 
@@ -39,8 +42,8 @@ _END = re.compile(r";[ \t]*(?:\n|$)")
 # One pattern for both, so that a prefix or schema that itself starts with holdfast_ is not replaced again.
 _NAME = re.compile(rf"\bholdfast_(?:({'|'.join(TABLES)})\b)?")
 _RETURNS = re.compile(r"^\s*(select|with|pragma)\b|\breturning\b", re.IGNORECASE)
-_WHEN = re.compile(r"^.*-- when ([a-z_]+)[ \t]*(?:\n|$)", re.MULTILINE)
-_WHEN_BLOCK = re.compile(r"^[ \t]*-- when ([a-z_]+):\n(.*?)^[ \t]*-- end\n", re.MULTILINE | re.DOTALL)
+_WHEN = re.compile(r"^(?P<line>.*?)[ \t]*-- when (?P<name>[a-z_]+)[ \t]*(?P<end>\n|$)", re.MULTILINE)
+_WHEN_BLOCK = re.compile(r"^[ \t]*-- when (?P<name>[a-z_]+):\n(?P<lines>.*?)^[ \t]*-- end\n", re.MULTILINE | re.DOTALL)
 _HOP = re.compile(r"-- hop[ \t]*$", re.MULTILINE)
 # A string literal, a cast, or a parameter: only the last is replaced.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%|\?")
@@ -55,19 +58,19 @@ class Compiled:
     returns: bool
     hops: bool = False
 
-    def positional(self, params: dict[str, Any]) -> list[Any]:
-        return [params[name] for name in self.names]
+    def positional(self, params: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple([params[name] for name in self.names])
 
-    def spread(self, params: dict[str, Any]) -> tuple[str, list[Any]]:
+    def spread(self, params: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
         """Write a list as so many `%s`, its items one by one; a list of nothing is a NULL, which equals nothing."""
-        values = [params[name] for name in self.names]
-        if not any(isinstance(value, list) for value in values):
+        values = self.positional(params)
+        if list not in map(type, values):
             return self.sql, values
         lists = [(value or [None]) if isinstance(value, list) else [value] for value in values]
         pieces = self.sql.split("%s")
         marks = [", ".join(["%s"] * len(items)) for items in lists]
         text = "".join(piece + mark for piece, mark in zip(pieces, [*marks, ""], strict=True))
-        return text, [item for items in lists for item in items]
+        return text, tuple([item for items in lists for item in items])
 
 
 def split_queries(text: str) -> dict[str, tuple[str, ...]]:
@@ -90,13 +93,14 @@ def split_statements(text: str) -> tuple[str, ...]:
 
 def optional_names(parts: Sequence[str]) -> frozenset[str]:
     """Name the parameters that decide which lines a query has."""
-    return frozenset(match[1] for part in parts for mark in (_WHEN, _WHEN_BLOCK) for match in mark.finditer(part))
+    marks = (mark.finditer(part) for part in parts for mark in (_WHEN, _WHEN_BLOCK))
+    return frozenset(match["name"] for found in marks for match in found)
 
 
 def chosen(sql: str, given: frozenset[str]) -> str:
-    """Leave out the lines, and the blocks of lines, whose parameter is not given."""
-    blocks = _WHEN_BLOCK.sub(lambda block: block[2] if block[1] in given else "", sql)
-    return _WHEN.sub(lambda line: line[0] if line[1] in given else "", blocks)
+    """Leave out the lines, and the blocks of lines, whose parameter is not given; and all marks."""
+    blocks = _WHEN_BLOCK.sub(lambda block: block["lines"] if block["name"] in given else "", sql)
+    return _WHEN.sub(lambda line: line["line"] + line["end"] if line["name"] in given else "", blocks)
 
 
 def compile_statement(sql: str, style: Style) -> Compiled:
@@ -162,7 +166,9 @@ class Dialect(ABC):
         raw = split_queries(read_sql(self.name))
         self.queries = {name: tuple(map(self.place, parts)) for name, parts in raw.items()}
         self.optional = {name: found for name, parts in self.queries.items() if (found := optional_names(parts))}
-        self._compiled: dict[tuple[str, frozenset[str] | None, Style], tuple[Compiled, ...]] = {}
+        # What is one statement for the driver, too.
+        self.single = frozenset(name for name, parts in raw.items() if len(parts) == 1) - self.row_wise
+        self._compiled: dict[tuple[str, frozenset[str], Style], tuple[Compiled, ...]] = {}
 
     def place(self, sql: str) -> str:
         """Put the configured prefix (and schema) on every Holdfast name."""
@@ -174,27 +180,19 @@ class Dialect(ABC):
     def compiled(self, statement: Statement, style: Style) -> tuple[Compiled, ...]:
         """Return the statements behind a name, in the driver's style."""
         if statement.text is not None:
-            return (compile_statement(chosen(statement.text, self.given(statement)), style),)
+            return (compile_statement(chosen(statement.text, given_of(statement, statement.params)), style),)
         optional = self.optional.get(statement.name)
-        given = None if optional is None else self.given(statement).intersection(optional)
+        given = given_of(statement, optional) if optional else _NOTHING
         found = self._compiled.get((statement.name, given, style))
         if found is None:
-            parts = [chosen(part, given or frozenset()) for part in self.queries[statement.name]]
+            parts = [chosen(part, given) for part in self.queries[statement.name]]
             found = tuple(compile_statement(part, style) for part in parts if part.strip())
             self._compiled[statement.name, given, style] = found
         return found
 
-    def given(self, statement: Statement) -> frozenset[str]:
-        """Name the parameters that the caller gives, for the lines marked `when`; None is not given."""
-        return frozenset(name for name, value in statement.params.items() if value is not None)
-
     def found(self, rows: Sequence[Sequence[Any]]) -> Any:
         """Bind `:found`, the first column of what the statement before gave."""
         return [row[0] for row in rows]
-
-    def on_loan(self) -> Dialect:
-        """Return the dialect as it speaks on a caller's connection, whose settings are not ours."""
-        return self
 
     def migrations(self) -> list[tuple[int, str, tuple[str, ...]]]:
         return [(n, title, tuple(map(self.place, split_statements(text)))) for n, title, text in self.migration_text()]
@@ -237,6 +235,17 @@ class Dialect(ABC):
     @abstractmethod
     def translate(self, error: BaseException) -> HoldfastError | None:
         """Map a driver's error to ours; None for what is not the driver's."""
+
+
+def given_of(statement: Statement, optional: Iterable[str]) -> frozenset[str]:
+    """Name the parameters that the caller gives, of those that lines marked `when` ask for; None is not given."""
+    params = statement.params
+    return frozenset([name for name in optional if params.get(name) is not None])
+
+
+def is_plain(values: Iterable[Any]) -> bool:
+    """Tell whether values go to any driver as they are, as most do: their types say so at once."""
+    return _PLAIN.issuperset(map(type, values))
 
 
 def chain(error: BaseException) -> list[BaseException]:

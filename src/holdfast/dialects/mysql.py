@@ -6,7 +6,6 @@ import asyncio
 import re
 import ssl
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -16,8 +15,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from holdfast import errors
-from holdfast.dialects.base import Dialect, Style, chain
-from holdfast.dialects.sessions import AsyncDbapiSession, Clock
+from holdfast.dialects.base import Dialect, Style, chain, is_plain
+from holdfast.dialects.sessions import Clock, OwnAsyncSession
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement
 from holdfast.options import StoreOptions
@@ -77,27 +76,18 @@ class Mysql(Dialect):
     keeps_dead_rows: ClassVar[bool] = True
     spread: ClassVar[frozenset[str]] = frozenset({"kinds", "leases", "queues", "row_ids", "states"})
 
-    def __init__(self, options: StoreOptions) -> None:
-        self._own = True
-        super().__init__(options)
-
     def place(self, sql: str) -> str:
         return super().place(sql.replace("collate holdfast_text", f"collate {TEXT}"))
 
-    def given(self, statement: Statement) -> frozenset[str]:
-        return super().given(statement) | ({"own"} if self._own else frozenset())
-
-    def on_loan(self) -> Dialect:
-        lent = copy(self)
-        lent._own = False
-        return lent
-
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
-        params = {name: self._value(name, value) for name, value in statement.params.items()}
-        params["now"] = plain(now)
+        params = statement.params
+        if is_plain(params.values()):
+            params = {**params, "now": plain(now)}
+        else:
+            params = {name: self._value(name, value) for name, value in params.items()} | {"now": plain(now)}
         batch = statement.batch
         if batch is not None:
-            params["batch"] = rows_text([[plain(value) for value in column] for column in batch.values()])
+            params["batch"] = rows_text([plain_column(column) for column in batch.values()])
             if "fence" in batch:
                 params["held"] = rows_text([batch["id"], batch["fence"]])
         return params
@@ -122,7 +112,7 @@ class Mysql(Dialect):
         async def cursor() -> Any:
             return raw.cursor()
 
-        return AsyncDbapiSession(self, cursor, self.style, clock)
+        return OwnAsyncSession(self, cursor, self.style, clock)
 
     async def atell(self, raw: Any, sql: str) -> None:
         await raw.query(sql)
@@ -158,6 +148,10 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
     return value
+
+
+def plain_column(column: list[Any]) -> list[Any]:
+    return column if is_plain(column) else [plain(value) for value in column]
 
 
 def rows_text(columns: Sequence[Sequence[Any]]) -> str:

@@ -47,7 +47,8 @@ class Postgres(Dialect):
             batch = {name: _short(column, name in filled_in) for name, column in batch.items()}
         if statement.name in ("finish", "drop"):
             batch["id"] = f"{{{','.join(map(str, batch['id']))}}}"
-        return {"now": now, "channel": self.channel if self.options.notify else None} | statement.params | batch
+        channel = self.channel if self.options.notify else None
+        return {"now": now, "channel": channel, **statement.params, **batch}
 
     def connect(self, url: str) -> Any:
         return connect(url, self.options)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from holdfast import errors
-from holdfast.dialects.base import Dialect, Style
+from holdfast.dialects.base import Dialect, Style, is_plain
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import Statement
 from holdfast.options import StoreOptions
@@ -18,18 +18,17 @@ from holdfast.options import StoreOptions
 MEMORY = ":memory:"
 OLDEST = (3, 35, 0)  # RETURNING
 
-_PLAIN = {str, int, bool, type(None)}
-
 
 class Sqlite(Dialect):
     name: ClassVar[str] = "sqlite"
     style: ClassVar[Style] = "qmark"
     embedded: ClassVar[bool] = True
     begin: ClassVar[str] = "begin immediate"
-    row_wise: ClassVar[frozenset[str]] = frozenset({"enqueue_many"})
+    row_wise: ClassVar[frozenset[str]] = frozenset({"enqueue_alike", "enqueue_many"})
 
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
-        params = {name: plain(value) for name, value in statement.params.items()}
+        given = statement.params
+        params = dict(given) if is_plain(given.values()) else {name: plain(value) for name, value in given.items()}
         params["now"] = plain(now) if now is not None else time.time_ns() // 1000
         if statement.batch is not None:
             columns = {name: plain_column(column) for name, column in statement.batch.items()}
@@ -73,8 +72,7 @@ def plain(value: Any) -> Any:
 
 
 def plain_column(column: list[Any]) -> list[Any]:
-    """As `plain`, for each value of a column; most columns need nothing done, which their types tell at once."""
-    return column if set(map(type, column)) <= _PLAIN else [plain(value) for value in column]
+    return column if is_plain(column) else [plain(value) for value in column]
 
 
 def path_of(url: str) -> str:

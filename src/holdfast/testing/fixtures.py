@@ -10,7 +10,7 @@ look    the rows as they are: `look.live()`, `look.over()`, `look.key_rows()`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
@@ -46,8 +46,8 @@ def do(store: Store, colour: Colour) -> Iterator[Do]:
         return
     with asyncio.Runner() as runner:
 
-        def arun(work: Flow[Any]) -> Any:
-            return runner.run(store.arun(work))
+        def arun(work: Flow[Any], again: Callable[[], Flow[Any]] | None = None) -> Any:
+            return runner.run(store.arun(work, again))
 
         yield arun
         runner.run(store.aclose())

@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class Do(Protocol):
-    """Run a flow on the store in the test's colour; return its value or raise."""
+    """Run a flow on the store in the test's colour, `again` after a failed try; return its value or raise."""
 
-    def __call__(self, work: Flow[T], /) -> T: ...
+    def __call__(self, work: Flow[T], again: Callable[[], Flow[T]] | None = None, /) -> T: ...
 
 
 class Live(NamedTuple):

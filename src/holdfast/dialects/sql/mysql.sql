@@ -39,21 +39,62 @@ on duplicate key update value = :version;
 select coalesce(cast(:now as datetime(6)), utc_timestamp(6));
 
 -- enqueue: add one job.
--- A repeated insert of the same id adds nothing, so a lost reply to COMMIT may be answered by running it again; also
--- when a worker has finished the job meanwhile.
--- Differs: on a caller's connection the look into the finished table is left out: nobody repeats that transaction, and in
--- REPEATABLE READ it would lock the gap in which workers write what they finish.
+-- An id that is there adds nothing, so a lost reply to COMMIT may be answered by running it again; `take_back` sees to
+-- jobs that were finished meanwhile. What is NULL, or 0 unless told, is left out: it takes time to bind, to send
+-- and to read.
 -- Differs: nothing to notify; workers poll.
 insert into holdfast_jobs
-    (id, queue, kind, payload, headers, priority, available_at, created_at, max_attempts, lease_ms, `key`, bucket, unique_key)
-select :id, :queue, :kind, :payload, :headers, :priority,
-    coalesce(cast(:run_at as datetime(6)), coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval :delay_ms * 1000 microsecond),
-    coalesce(cast(:now as datetime(6)), utc_timestamp(6)), :max_attempts, :lease_ms, :key, :bucket, :unique_key
-  from dual
- where not exists (select 1 from holdfast_finished f where f.id = :id)  -- when own
+    (id, queue, kind, payload, available_at, created_at, max_attempts
+    , priority  -- when priority
+    , headers  -- when headers
+    , lease_ms  -- when lease_ms
+    , `key`  -- when key
+    , bucket  -- when bucket
+    , unique_key  -- when unique_key
+    )
+values (:id, :queue, :kind, :payload,
+    coalesce(cast(:run_at as datetime(6)),  -- when run_at
+    coalesce(cast(:now as datetime(6)), utc_timestamp(6))
+        + interval :delay_ms * 1000 microsecond  -- when delay_ms
+    )  -- when run_at
+    , coalesce(cast(:now as datetime(6)), utc_timestamp(6)), :max_attempts
+    , :priority  -- when priority
+    , :headers  -- when headers
+    , :lease_ms  -- when lease_ms
+    , :key  -- when key
+    , :bucket  -- when bucket
+    , :unique_key  -- when unique_key
+    )
 on duplicate key update id = holdfast_jobs.id;
 
--- enqueue_many: add a batch of jobs.
+-- enqueue_alike: add a batch of jobs that differ in id and payload only.
+-- Reading 13 columns out of the JSON text took 30 µs a job, two take 18 (MariaDB 10.11).
+insert into holdfast_jobs
+    (id, queue, kind, payload, available_at, created_at, max_attempts
+    , priority  -- when priority
+    , headers  -- when headers
+    , lease_ms  -- when lease_ms
+    , `key`  -- when key
+    , bucket  -- when bucket
+    , unique_key  -- when unique_key
+    )
+select u.id, :queue, :kind, u.payload,
+       coalesce(cast(:run_at as datetime(6)),  -- when run_at
+       coalesce(cast(:now as datetime(6)), utc_timestamp(6))
+           + interval :delay_ms * 1000 microsecond  -- when delay_ms
+       )  -- when run_at
+       , coalesce(cast(:now as datetime(6)), utc_timestamp(6)), :max_attempts
+       , :priority  -- when priority
+       , :headers  -- when headers
+       , :lease_ms  -- when lease_ms
+       , :key  -- when key
+       , :bucket  -- when bucket
+       , :unique_key  -- when unique_key
+  from json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]', payload longtext character set utf8mb4 path '$[1]')) u
+on duplicate key update id = holdfast_jobs.id;
+
+-- enqueue_many: add a batch of jobs of any sort.
 insert into holdfast_jobs
     (id, queue, kind, payload, headers, priority, available_at, created_at, max_attempts, lease_ms, `key`, bucket, unique_key)
 select u.id, u.queue, u.kind, u.payload, u.headers, u.priority,
@@ -66,9 +107,14 @@ select u.id, u.queue, u.kind, u.payload, u.headers, u.priority,
         delay_ms bigint path '$[7]', max_attempts integer path '$[8]', lease_ms integer path '$[9]',
         `key` longtext character set utf8mb4 path '$[10]', bucket integer path '$[11]',
         unique_key longtext character set utf8mb4 path '$[12]')) u
- where true
-   and (select f.id from holdfast_finished f where f.id = u.id) is null  -- when own
 on duplicate key update id = holdfast_jobs.id;
+
+-- take_back: delete what a repeated enqueue added a second time, after a worker had finished the first.
+-- A statement after the insert, in its transaction: whatever kept the insert from finding the job has committed by now.
+delete j
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
 
 -- unique_find: read the live jobs that hold these unique keys.
 -- Differs: a locking read, because a caller's REPEATABLE READ would not see what another transaction has committed.

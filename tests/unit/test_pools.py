@@ -1,0 +1,102 @@
+"""Lending links: the last one given back first, and nobody in line forgotten."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.errors import DatabaseBusy
+from holdfast.links import AsyncPool, Pool
+
+
+class Alive:
+    """A link as a pool sees it."""
+
+    broken = False
+    raw = None
+
+    @property
+    def dialect(self) -> Any:
+        return self
+
+    def is_closed(self, raw: object) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
+async def opened() -> Any:
+    return Alive()
+
+
+def test_the_last_link_given_back_is_lent_first() -> None:
+    pool: Any = Pool(2, Alive, patience=1)
+    with pool.link() as first:
+        with pool.link() as second:
+            assert second is not first
+        with pool.link() as again:
+            assert again is second
+    with pool.link() as last:
+        assert last is first
+
+
+def test_a_link_given_back_goes_to_who_waits_for_it() -> None:
+    pool: Any = Pool(1, Alive, patience=20)
+    lent: list[Any] = []
+
+    def borrow() -> None:
+        with pool.link() as link:
+            lent.append(link)
+
+    with pool.link() as mine:
+        waiting = threading.Thread(target=borrow)
+        waiting.start()
+    waiting.join(20)
+    assert lent == [mine]
+
+
+def test_a_used_up_pool_says_so() -> None:
+    pool: Any = Pool(1, Alive, patience=0.01)
+    with pool.link(), pytest.raises(DatabaseBusy, match="pool_size"):
+        pool.take()
+
+
+def test_a_used_up_async_pool_says_so_and_works_on() -> None:
+    async def main() -> None:
+        pool = AsyncPool(1, opened, patience=0.01)
+        async with pool.link() as mine:
+            with pytest.raises(DatabaseBusy, match="pool_size"):
+                await pool.take()
+        async with pool.link() as again:
+            assert again is mine
+
+    asyncio.run(main())
+
+
+def test_who_is_cancelled_when_called_calls_the_next_in_line() -> None:
+    async def main() -> None:
+        pool = AsyncPool(1, opened, patience=20)
+        mine = await pool.take()
+        first, gone, second = (asyncio.create_task(pool.take()) for _ in range(3))
+        await asyncio.sleep(0)
+        gone.cancel()
+        pool.put(mine)
+        # The first has been called and has not run yet.
+        first.cancel()
+        assert await asyncio.wait_for(second, 20) is mine
+        assert first.cancelled()
+        assert gone.cancelled()
+
+    asyncio.run(main())
+
+
+def test_a_closed_async_pool_lends_new_links() -> None:
+    async def main() -> None:
+        pool = AsyncPool(2, opened, patience=1)
+        async with pool.link() as old:
+            pool.close()
+        async with pool.link() as new:
+            assert new is not old
+
+    asyncio.run(main())
