@@ -76,7 +76,7 @@ def enqueue_many(jobs: Sequence[NewJob], *, fresh: bool = False) -> Steps[list[E
 
 def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     """Split jobs into what one statement carries."""
-    if len(jobs) <= CHUNK and sum([_length(job) for job in jobs]) <= CHUNK_TEXT:
+    if len(jobs) <= CHUNK and sum(map(_length, jobs)) <= CHUNK_TEXT:
         if jobs:
             yield jobs
         return

@@ -50,8 +50,7 @@ class NewJob(NamedTuple):
     window_ms: int = 86_400_000
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueued:
+class Enqueued(msgspec.Struct, frozen=True):
     """What an enqueue answers: the job's id, and whether this call created it or found it."""
 
     id: str

@@ -55,9 +55,9 @@ def enqueue(
     with load_app(app_name) as holdfast:
         bound = _bind(holdfast, kind, arguments, texts_of(payload), check=not no_check, run_after=delay, **said)
         require_tables(holdfast.store)
-        [added] = holdfast.enqueue_many([bound])
+        added = holdfast.enqueue_bound(bound)
     if as_json:
-        print_json([added])
+        print_json([{"id": added.id, "created": added.created}])
         return
     click.echo(added.id)
     if not added.created:
