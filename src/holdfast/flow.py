@@ -146,16 +146,29 @@ def adrive(work: Flow[T], session: AsyncSession, around: AsyncAround | None = No
     steps = work.start()
     try:
         first = next(steps)
-        while first.look:
-            first = steps.send(await session.run(first))
     except StopIteration as stop:
         return _given(stop.value)
-    block = around(first) if around else None
-    return _apump(steps, first, session) if block is None else _apump_within(block, steps, first, session)
+    return _alook(steps, first, session, around) if first.look else _abegin(steps, first, session, around)
 
 
 async def _given(value: T) -> T:
     return value
+
+
+async def _alook(steps: Steps[T], first: Statement, session: AsyncSession, around: AsyncAround | None) -> T:
+    try:
+        while first.look:
+            first = steps.send(await session.run(first))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    return await _abegin(steps, first, session, around)
+
+
+def _abegin(
+    steps: Steps[T], first: Statement, session: AsyncSession, around: AsyncAround | None
+) -> Coroutine[Any, Any, T]:
+    block = around(first) if around else None
+    return _apump(steps, first, session) if block is None else _apump_within(block, steps, first, session)
 
 
 async def _apump_within(

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from holdfast.errors import DatabaseBusy, LeaseLost
 from holdfast.fingerprint import ErrorRecord, fingerprint
-from holdfast.flow import Columns, Statement, Steps, ask, flow
+from holdfast.flow import Columns, Rows, Statement, Steps, ask, flow
 from holdfast.model import Enqueued, Expired, Finish, Held, Lease, NewJob, Outcome, PutBack, Reaped, when
 from holdfast.retry import Retry
 
