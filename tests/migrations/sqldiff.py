@@ -20,7 +20,7 @@ TIMES = [
 ]
 CASTS = [
     (r"cast\(([^()]+) as \w+\)", r"\1"),
-    (r"::\w+(\[\])?", ""),
+    (r"(::\w+(\[\])?)+", ""),
 ]
 LISTS = [
     (r"not \((\w+) = any \(:(\w+)\)\)", r"\1 not in :\2"),
@@ -29,9 +29,11 @@ LISTS = [
 ]
 # A held job is found by its id, and its place in the batch by halving; elsewhere the batch is joined.
 HELD = [
-    (r" and j\.id = \(:id\)\[width_bucket\(j\.id, :id\)\]\n  ", ""),
-    (r"\(:(\w+)\)\[width_bucket\(j\.id, :id\)\]", r"u.\1"),
-    (r" where j\.id = any \(:id\) and", r"  from batch u\n where j.id = u.id and"),
+    (r"^with held as materialized \([^()]*\)\n", ""),
+    (r" and j\.id = \(\(select id from held\)\)\[width_bucket\(j\.id, \(select id from held\)\)\]\n  ", ""),
+    (r"\(\(select (\w+) from held\)\)\[width_bucket\(j\.id, \(select id from held\)\)\]", r"u.\1"),
+    (r" where j\.id = any \(\(select id from held\)\) and", r"  from batch u\n where j.id = u.id and"),
+    (r"any \(\(select :(\w+)\)\)", r"any (:\1)"),
 ]
 LOCKS = [(r"\s+for update( skip locked)?", "")]
 # Appending to a JSON array, and the names that only one of the two needs before a column.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -14,6 +15,7 @@ from holdfast.flow import AsyncSession, Statement
 from holdfast.options import StoreOptions
 
 _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
+_AS_TEXT = re.compile(r":(\w+)::text::\w+\[\]")
 _LOST = ("08", "57P", "53300")
 # Columns of these batches that are never NULL, and may come as an array of one.
 _FILLED_IN = {
@@ -31,6 +33,10 @@ class Postgres(Dialect):
     def __init__(self, options: StoreOptions) -> None:
         super().__init__(options)
         self.channel = "_".join(part for part in (options.schema, options.prefix, "wake") if part)
+        # By query: the lists that it takes as one text.
+        self._as_text = {
+            name: found for name, parts in self.queries.items() if (found := _AS_TEXT.findall(" ".join(parts)))
+        }
         if options.schema:
             self.queries["schema_create"] = (f"create schema if not exists {options.schema}",)
         else:
@@ -45,10 +51,12 @@ class Postgres(Dialect):
         filled_in = _FILLED_IN.get(statement.name)
         if filled_in is not None:
             batch = {name: _short(column, name in filled_in) for name, column in batch.items()}
-        if statement.name in ("finish", "drop"):
-            batch["id"] = f"{{{','.join(map(str, batch['id']))}}}"
         channel = self.channel if self.options.notify else None
-        return {"now": now, "channel": channel, **statement.params, **batch}
+        bound = {"now": now, "channel": channel, **statement.params, **batch}
+        for name in self._as_text.get(statement.name, ()):
+            if bound.get(name) is not None:
+                bound[name] = array_text(bound[name])
+        return bound
 
     def connect(self, url: str) -> Any:
         return connect(url, self.options)
@@ -80,6 +88,19 @@ class Postgres(Dialect):
         if state.startswith(_LOST) or (not state and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text)
+
+
+def array_text(items: list[Any]) -> str:
+    """Write numbers, ids or times as PostgreSQL writes an array of them."""
+    try:
+        written = ",".join(items)
+    except TypeError:
+        written = ",".join(["NULL" if item is None else _item(item) for item in items])
+    return f"{{{written}}}"
+
+
+def _item(item: Any) -> str:
+    return item.isoformat() if isinstance(item, datetime) else str(item)
 
 
 def _short(column: list[Any], filled_in: bool) -> list[Any]:

@@ -1,9 +1,11 @@
 -- Holdfast's queries for PostgreSQL. The other dialects hold the same names in the same order: review them with diff.
 -- Times: coalesce(:now, statement_timestamp()) is the server's clock unless a test sets :now.
--- Batches: each column of a batch is an array parameter. Held jobs are found by primary key, and a job's place in the batch
--- by halving its sorted ids (width_bucket); the id must then be there, so that a batch in a wrong order writes nothing.
--- A join with the batch is what the planner gets wrong when statistics were gathered at a bad moment: it read the whole
--- table, or compared each row with each (2,000 rows took 2 to 9 seconds).
+-- Batches: each column of a batch is an array parameter; all but texts come as one text and are cast once, in `held`, in a
+-- `select` or in `unnest`. For other arrays asyncpg asks the server what they are, 10 to 17 ms at their first use on each
+-- connection, and then takes 0.5 µs an item. Held jobs are found by primary key, and a job's place in the batch by halving
+-- its sorted ids (width_bucket); the id must then be there, so that a batch in a wrong order writes nothing. A join with the
+-- batch is what the planner gets wrong when statistics were gathered at a bad moment: it read the whole table, or compared
+-- each row with each (2,000 rows took 2 to 9 seconds).
 
 -- schema_create: make the configured schema, if one is configured.
 create schema if not exists holdfast_schema;
@@ -83,7 +85,7 @@ with added as (
            , :key::text  -- when key
            , :bucket::smallint  -- when bucket
            , :unique_key::text  -- when unique_key
-      from unnest(:id::uuid[], :payload::text[]) as u (id, payload)
+      from unnest(:id::text::uuid[], :payload::text[]) as u (id, payload)
     on conflict do nothing
     returning available_at <= created_at as due)
 select pg_notify(:channel, :queue::text)::text from added where due and :channel::text is not null limit 1;
@@ -129,7 +131,7 @@ select j.kind, j.unique_key, j.id
 -- On a key that another transaction is taking, this waits for it: nobody can miss a key that then commits.
 insert into holdfast_keys (scope, key, job_id, expires_at)
 select u.scope, u.key, u.job_id, coalesce(:now::timestamptz, statement_timestamp()) + u.window_ms * interval '1 millisecond'
-  from unnest(:scope::text[], :key::text[], :job_id::uuid[], :window_ms::bigint[]) as u (scope, key, job_id, window_ms)
+  from unnest(:scope::text[], :key::text[], :job_id::text::uuid[], :window_ms::text::bigint[]) as u (scope, key, job_id, window_ms)
 on conflict (scope, key) do update set job_id = excluded.job_id, expires_at = excluded.expires_at
  where holdfast_keys.expires_at <= coalesce(:now::timestamptz, statement_timestamp());
 
@@ -141,7 +143,7 @@ select k.scope, k.key, k.job_id
 -- keys_point: let keys name the unique job that was found instead of the one that was not added.
 update holdfast_keys k
    set job_id = u.holder
-  from unnest(:scope::text[], :key::text[], :job_id::uuid[], :holder::uuid[]) as u (scope, key, job_id, holder)
+  from unnest(:scope::text[], :key::text[], :job_id::text::uuid[], :holder::text::uuid[]) as u (scope, key, job_id, holder)
  where k.scope = u.scope and k.key = u.key and k.job_id = u.job_id;
 
 -- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
@@ -160,7 +162,7 @@ update holdfast_jobs j
        leased_at = coalesce(:now::timestamptz, statement_timestamp()),
        lease_expires_at = coalesce(:now::timestamptz, statement_timestamp())
            + coalesce(j.lease_ms,
-               (:leases::integer[])[array_position(:kinds::text[], j.kind)],  -- when leases
+               ((select :leases::text::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
                :lease_ms::integer) * interval '1 millisecond'
  where j.id = any (array(
     select due.id
@@ -187,8 +189,8 @@ update holdfast_jobs j
                     where queue = l.queue and state = 'pending' and priority < l.below and priority > l.above
                     order by priority desc limit 1)) as priority,
                coalesce(l.floor, '-infinity') as floor, l.ceiling
-          from unnest(:lane_queues::text[], :lane_priorities::smallint[], :lane_belows::smallint[],
-                      :lane_aboves::smallint[], :lane_floors::timestamptz[], :lane_ceilings::timestamptz[])
+          from unnest(:lane_queues::text[], :lane_priorities::text::smallint[], :lane_belows::text::smallint[],
+                      :lane_aboves::text::smallint[], :lane_floors::text::timestamptz[], :lane_ceilings::text::timestamptz[])
                as l (queue, priority, below, above, floor, ceiling)
         -- end
            ) level
@@ -205,44 +207,49 @@ update holdfast_jobs j
      limit (select :limit::bigint)))
 returning j.id::text, j.queue, j.kind, j.payload::text, j.headers::text, j.key, j.priority, j.attempts, j.max_attempts, j.fence,
     coalesce(j.lease_ms,
-        (:leases::integer[])[array_position(:kinds::text[], j.kind)],  -- when leases
+        ((select :leases::text::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
         :lease_ms::integer),
     date_part('epoch', j.available_at) * 1000000, date_part('epoch', j.created_at) * 1000000, j.cancel_requested;
 
 -- renew: put the end of held leases off, and tell who was asked to stop.
+with held as materialized (
+    select :id::text::uuid[] as id, :fence::text::bigint[] as fence, :lease_ms::text::integer[] as lease_ms)
 update holdfast_jobs j
    set lease_expires_at = coalesce(:now::timestamptz, statement_timestamp())
-           + (:lease_ms::integer[])[width_bucket(j.id, :id::uuid[])] * interval '1 millisecond'
- where j.id = any (:id::uuid[]) and j.id = (:id::uuid[])[width_bucket(j.id, :id::uuid[])]
-   and j.fence = (:fence::bigint[])[width_bucket(j.id, :id::uuid[])]
+           + ((select lease_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond'
+ where j.id = any ((select id from held)::uuid[]) and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
+   and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]
 returning j.id::text, j.cancel_requested;
 
 -- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
 -- The fence rises here too, so that whoever held the lease can no longer write.
+with held as materialized (
+    select :id::text::uuid[] as id, :fence::text::bigint[] as fence, :delay_ms::text::bigint[] as delay_ms,
+           :attempts_back::text::integer[] as attempts_back, :error::text[] as error)
 update holdfast_jobs j
-   set state = 'pending', fence = j.fence + 1, attempts = j.attempts - (:attempts_back::integer[])[width_bucket(j.id, :id::uuid[])],
+   set state = 'pending', fence = j.fence + 1,
+       attempts = j.attempts - ((select attempts_back from held))[width_bucket(j.id, (select id from held))],
        available_at = coalesce(coalesce(:now::timestamptz, statement_timestamp())
-           + (:delay_ms::bigint[])[width_bucket(j.id, :id::uuid[])] * interval '1 millisecond', j.available_at),
+           + ((select delay_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond', j.available_at),
        leased_by = null, leased_at = null, lease_expires_at = null,
-       errors = case when (:error::text[])[width_bucket(j.id, :id::uuid[])] is null then j.errors
-           else coalesce(j.errors, '[]'::jsonb) || (:error::text[])[width_bucket(j.id, :id::uuid[])]::jsonb end
- where j.id = any (:id::uuid[]) and j.id = (:id::uuid[])[width_bucket(j.id, :id::uuid[])]
-   and j.fence = (:fence::bigint[])[width_bucket(j.id, :id::uuid[])]
-returning j.id::text,
-    case when :channel::text is not null and coalesce((:delay_ms::bigint[])[width_bucket(j.id, :id::uuid[])], 0) = 0
-        then pg_notify(:channel, j.queue)::text end;
+       errors = case when ((select error from held))[width_bucket(j.id, (select id from held))] is null then j.errors
+           else coalesce(j.errors, '[]'::jsonb) || ((select error from held))[width_bucket(j.id, (select id from held))]::jsonb end
+ where j.id = any ((select id from held)::uuid[]) and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
+   and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]
+returning j.id::text, case when :channel::text is not null
+    and coalesce(((select delay_ms from held))[width_bucket(j.id, (select id from held))], 0) = 0 then pg_notify(:channel, j.queue)::text end;
 
 -- finish: move leased jobs to the finished table with their outcome.
--- Ids come as one text, which takes asyncpg a fifth of the time of an array, and are read once. What is the same for all
--- comes as an array of one, or of none for NULL: a text is found in an array by walking to it. One NULL answers for all.
-with held as materialized (select :id::text::uuid[] as ids),
+-- What is the same for all comes as an array of one, or of none for NULL: a text is found in an array by walking to it.
+-- One NULL answers for all of them.
+with held as materialized (select :id::text::uuid[] as id, :fence::text::bigint[] as fence),
 gone as (
     delete from holdfast_jobs j
-     where j.id = any ((select ids from held)::uuid[])
-       and j.id = ((select ids from held))[width_bucket(j.id, (select ids from held))]
-       and j.fence = case cardinality(:fence::bigint[]) when 1 then (:fence::bigint[])[1]
-                     else (:fence::bigint[])[width_bucket(j.id, (select ids from held))] end
-    returning j.*, width_bucket(j.id, (select ids from held)) as n),
+     where j.id = any ((select id from held)::uuid[])
+       and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
+       and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
+                     else ((select fence from held))[width_bucket(j.id, (select id from held))] end
+    returning j.*, width_bucket(j.id, (select id from held)) as n),
 kept as (
     insert into holdfast_finished
         (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority, bucket,
@@ -254,29 +261,29 @@ kept as (
            case when (:error::text[])[n] is null then errors else coalesce(errors, '[]'::jsonb) || (:error::text[])[n]::jsonb end
       from gone
     returning id)
-select id::text from kept where (select count(*) from kept) < (select cardinality(ids) from held)
+select id::text from kept where (select count(*) from kept) < (select cardinality(id) from held)
 union all
-select null from held where (select count(*) from kept) = cardinality(ids);
+select null from held where (select count(*) from kept) = cardinality(id);
 
 -- drop: delete leased jobs that leave no trace (retention 0).
--- Ids, fences and the answer as in finish.
-with held as materialized (select :id::text::uuid[] as ids),
+-- Fences and the answer as in finish.
+with held as materialized (select :id::text::uuid[] as id, :fence::text::bigint[] as fence),
 gone as (
     delete from holdfast_jobs j
-     where j.id = any ((select ids from held)::uuid[])
-       and j.id = ((select ids from held))[width_bucket(j.id, (select ids from held))]
-       and j.fence = case cardinality(:fence::bigint[]) when 1 then (:fence::bigint[])[1]
-                     else (:fence::bigint[])[width_bucket(j.id, (select ids from held))] end
+     where j.id = any ((select id from held)::uuid[])
+       and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
+       and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
+                     else ((select fence from held))[width_bucket(j.id, (select id from held))] end
     returning j.id)
-select id::text from gone where (select count(*) from gone) < (select cardinality(ids) from held)
+select id::text from gone where (select count(*) from gone) < (select cardinality(id) from held)
 union all
-select null from held where (select count(*) from gone) = cardinality(ids);
+select null from held where (select count(*) from gone) = cardinality(id);
 
 -- settled: tell which of these jobs are finished, with the fence they ended with, for a settle whose answer was lost.
-select f.id, f.fence from holdfast_finished f where f.id = any (:ids::uuid[]);
+select f.id, f.fence from holdfast_finished f where f.id = any ((select :ids::text::uuid[])::uuid[]);
 
 -- live: tell which of these jobs are still in the live table, with the fence they have now.
-select j.id, j.fence from holdfast_jobs j where j.id = any (:ids::uuid[]);
+select j.id, j.fence from holdfast_jobs j where j.id = any ((select :ids::text::uuid[])::uuid[]);
 
 -- progress: store how far a leased job is.
 update holdfast_jobs set progress = :progress where id = :id and fence = :fence returning id;
@@ -287,18 +294,18 @@ select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lea
  where state = 'leased' and lease_expires_at < coalesce(:now::timestamptz, statement_timestamp())
    and lease_expires_at >= coalesce(:now::timestamptz, statement_timestamp()) - :look_back_ms::bigint * interval '1 millisecond'  -- when look_back_ms
    and (:kinds::text[] is null or kind = any (:kinds::text[]))
-   and not (id = any (:ids::uuid[]))
+   and not (id = any ((select :ids::text::uuid[])::uuid[]))
  order by lease_expires_at
  limit :limit
    for update skip locked  -- when lock
 ;
 
 -- reap_mark: raise the fence of leases that were picked, so that a late holder's write cannot be taken for the reaper's.
-update holdfast_jobs set fence = fence + 1 where id = any (:ids::uuid[]);
+update holdfast_jobs set fence = fence + 1 where id = any ((select :ids::text::uuid[])::uuid[]);
 
 -- strays: read the leases that the table says a worker holds, but for those it knows of.
 select id, fence from holdfast_jobs
- where state = 'leased' and leased_by = :worker and not (id = any (:ids::uuid[]));
+ where state = 'leased' and leased_by = :worker and not (id = any ((select :ids::text::uuid[])::uuid[]));
 
 -- beat: record that a worker is alive. A beat never un-drains.
 insert into holdfast_workers (id, status, started_at, seen_at, info)

@@ -2,7 +2,7 @@
 -- Differs: DDL commits by itself, so each statement may be run again; the indexes are part of their tables.
 -- Differs: ids are text and sort by age; times are UTC without a zone; JSON is text, kept byte for byte.
 -- Differs: `collate holdfast_text` is a binary collation without padding, which MariaDB and MySQL name differently.
--- Differs: no partial indexes, so the claim index starts with the state. Its check costs nothing that can be measured.
+-- Differs: no partial indexes, so the claim index starts with the state.
 -- Differs: MariaDB has no descending indexes before 10.8, so urgency is the priority the other way round: the index then
 -- gives the order of a claim, and InnoDB locks no more rows than the claim takes.
 create table if not exists holdfast_jobs (

@@ -1,6 +1,5 @@
 -- The live rows: pending and leased, nothing else. Finished rows move away, so this table and its indexes stay small.
 -- fillfactor leaves room for the claim's update on the same page; autovacuum runs early because every job dies young.
--- No check on the state, which only our statements write: the server prepares it anew for each, 12 µs of an enqueue's 120.
 create table holdfast_jobs (
     id uuid primary key,
     fence bigint not null default 0,
@@ -15,7 +14,7 @@ create table holdfast_jobs (
     priority smallint not null default 0,
     bucket smallint,
     cancel_requested boolean not null default false,
-    state text not null default 'pending',
+    state text not null default 'pending' check (state in ('pending', 'leased')),
     queue text not null,
     kind text not null,
     key text,

@@ -15,7 +15,7 @@ create table holdfast_jobs (
     priority integer not null default 0,
     bucket integer,
     cancel_requested integer not null default 0,
-    state text not null default 'pending',
+    state text not null default 'pending' check (state in ('pending', 'leased')),
     queue text not null,
     kind text not null,
     key text,
