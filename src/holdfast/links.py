@@ -236,7 +236,7 @@ class AsyncPool:
         self.connect = connect
         self._patience = patience
         self.slots: list[AsyncLink | None] = [None] * size
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[AsyncLink | None]] = deque()
         self.closings = 0
 
     def link(self) -> AsyncLoan:
@@ -255,38 +255,30 @@ class AsyncPool:
         return value
 
     async def take(self) -> AsyncLink | None:
-        if not self.slots:
-            try:
-                async with asyncio.timeout(self._patience):
-                    while not self.slots:
-                        await self._freed()
-            except TimeoutError:
-                raise _exhausted(self._patience) from None
-        return self.slots.pop()
+        return self.slots.pop() if self.slots else await self._handed_over()
 
-    async def _freed(self) -> None:
-        """Wait until somebody gives a link back."""
-        waiting = asyncio.get_running_loop().create_future()
+    async def _handed_over(self) -> AsyncLink | None:
+        """Wait in line for what is given back: nobody who comes later takes it first."""
+        waiting: asyncio.Future[AsyncLink | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
-            await waiting
-        except BaseException:
+            async with asyncio.timeout(self._patience):
+                return await waiting
+        except BaseException as error:
             if waiting.done() and not waiting.cancelled():
-                # Called and cancelled at once: the next in line is to be called.
-                self._call_next()
+                # It came as we were called off: to the next in line.
+                self.put(waiting.result())
+            if isinstance(error, TimeoutError):
+                raise _exhausted(self._patience) from None
             raise
 
     def put(self, link: AsyncLink | None) -> None:
-        self.slots.append(link)
-        if self._waiting:
-            self._call_next()
-
-    def _call_next(self) -> None:
-        while self.slots and self._waiting:
+        while self._waiting:
             waiting = self._waiting.popleft()
-            if not waiting.done():  # else it was cancelled
-                waiting.set_result(None)
+            if not waiting.done():  # else it was called off
+                waiting.set_result(link)
                 return
+        self.slots.append(link)
 
     def close(self) -> None:
         """As in `Pool`; call it on the pool's own event loop."""

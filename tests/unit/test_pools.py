@@ -91,6 +91,23 @@ def test_who_is_cancelled_when_called_calls_the_next_in_line() -> None:
     asyncio.run(main())
 
 
+def test_who_waits_is_served_before_who_comes_back_for_more() -> None:
+    async def main() -> None:
+        pool = AsyncPool(1, opened, patience=20)
+        turns: list[str] = []
+
+        async def borrow(name: str, times: int) -> None:
+            for _ in range(times):
+                async with pool.link():
+                    await asyncio.sleep(0)
+                    turns.append(name)
+
+        await asyncio.gather(borrow("busy", 5), borrow("other", 1))
+        assert turns == ["busy", "other", "busy", "busy", "busy", "busy"]
+
+    asyncio.run(main())
+
+
 def test_a_closed_async_pool_lends_new_links() -> None:
     async def main() -> None:
         pool = AsyncPool(2, opened, patience=1)
