@@ -167,7 +167,7 @@ class Watcher(Waker):
                 self._tell(self._say_lost, error)
             pause = FIRST_PAUSE if self.alive else min(self._longest_pause(), pause * 2)
             self.alive = False
-            if self._end.acquire(timeout=random.uniform(0.5, 1.0) * pause):
+            if self._is_over(random.uniform(0.5, 1.0) * pause):
                 return
 
     def _watch(self) -> None:
@@ -183,8 +183,12 @@ class Watcher(Waker):
                 if not self.alive:
                     self.alive = True
                     self._tell(self._say_alive)
-                if self._end.acquire(timeout=self._period()):
+                if self._is_over(self._period()):
                     return
+
+    def _is_over(self, seconds: float) -> bool:
+        """Sleep; tell whether the thread is to end: the worker has stopped, or its loop was closed under it."""
+        return self._end.acquire(timeout=seconds) or self._loop.is_closed()
 
     def _tell(self, what: Callable[..., None], *about: Any) -> None:
         # A closed loop refuses: nobody is left who could be told.

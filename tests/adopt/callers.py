@@ -4,6 +4,7 @@ A caller of async code runs on an event loop of its own, one call at a time.
 """
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -208,7 +209,7 @@ class Asyncpg(AsyncCaller):
 
     async def begin(self) -> None:
         # As many applications do: JSON columns as Python values.
-        await self.tx.set_type_codec("json", encoder=str, decoder=str, schema="pg_catalog")
+        await self.tx.set_type_codec("json", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
         self.block = self.tx.transaction()
         await self.block.start()
 

@@ -6,6 +6,8 @@ import pytest
 
 from holdfast import migrate
 from holdfast.dialects.base import chosen, compile_statement
+from holdfast.dialects.postgres import Postgres
+from holdfast.options import StoreOptions
 from holdfast.store import Store
 from tests.migrations.sqldiff import batch_columns, field_names, plain, queries
 
@@ -90,3 +92,12 @@ def test_every_query_is_valid_on_the_migrated_sqlite(sqlite_url: str) -> None:
                     compiled = compile_statement(sql, "named")
                     link.raw.execute(f"explain {compiled.sql}", dict.fromkeys(compiled.names)).fetchall()
     store.close()
+
+
+def test_every_list_that_goes_to_postgres_as_a_text_is_a_parameter() -> None:
+    dialect = Postgres(StoreOptions())
+    assert "leases" in dialect._as_text["claim"]
+    for name, lists in dialect._as_text.items():
+        given = dialect.optional.get(name, frozenset())
+        parts = [compile_statement(chosen(part, given), "dollar") for part in dialect.queries[name]]
+        assert set(lists) <= {parameter for part in parts for parameter in part.names}, name

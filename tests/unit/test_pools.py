@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -106,6 +107,50 @@ def test_who_waits_is_served_before_who_comes_back_for_more() -> None:
         assert turns == ["busy", "other", "busy", "busy", "busy", "busy"]
 
     asyncio.run(main())
+
+
+def test_a_link_handed_over_while_the_pool_closes_is_closed_when_it_comes_back() -> None:
+    async def main() -> None:
+        pool = AsyncPool(1, opened, patience=20)
+        mine = await pool.take()
+        waiting = pool.link()
+        entering = asyncio.create_task(waiting.__aenter__())
+        await asyncio.sleep(0)
+        pool.put(mine or await opened())
+        pool.close()
+        await entering
+        await waiting.__aexit__(None, None, None)
+        assert pool.slots == [None]
+
+    asyncio.run(main())
+
+
+def test_a_pool_that_others_use_all_the_time_keeps_its_patience() -> None:
+    pool: Any = Pool(1, Alive, patience=0.05)
+    over = threading.Event()
+    heard: list[str] = []
+
+    def hog() -> None:
+        while not over.is_set():
+            with suppress(DatabaseBusy), pool.link():
+                over.wait(0.001)
+
+    def ask() -> None:
+        for _ in range(20):
+            try:
+                with pool.link():
+                    heard.append("lent")
+            except DatabaseBusy:
+                heard.append("busy")
+
+    hogs, asking = [threading.Thread(target=hog) for _ in range(2)], threading.Thread(target=ask)
+    for thread in (*hogs, asking):
+        thread.start()
+    asking.join(60)
+    over.set()
+    for thread in hogs:
+        thread.join(60)
+    assert len(heard) == 20
 
 
 def test_a_closed_async_pool_lends_new_links() -> None:

@@ -14,6 +14,9 @@ import pytest
 
 from holdfast import Retry, events
 from holdfast.dialects.sqlite import path_of
+from holdfast.errors import DatabaseUnavailable
+from holdfast.options import StoreOptions
+from holdfast.store import Store
 from holdfast.wake import MysqlWatcher, PostgresListener, SqliteWatcher, log_stamp
 from holdfast.worker import Worker
 from tests.proxy import Proxy
@@ -204,8 +207,6 @@ def test_a_watcher_that_fails_comes_back(sqlite_stage: Stage, monkeypatch: pytes
 
     def sometimes(self: SqliteWatcher, link: Any) -> Any:
         if next(failures, False):
-            from holdfast.errors import DatabaseUnavailable
-
             raise DatabaseUnavailable("disk I/O error")
         return real(self, link)
 
@@ -261,6 +262,29 @@ def test_a_watcher_whose_server_falls_silent_comes_back(
     with Proxy(mariadb.port, protocol=None) as proxy:
         asyncio.run(watch(proxy))
     assert len(stage.heard(events.ListenerLost)) == 1
+
+
+def test_a_server_that_accepts_and_says_nothing_is_given_up_on(mariadb_stage: Stage, mariadb: MariaDB) -> None:
+    with Proxy(mariadb.port, protocol=None) as proxy:
+        proxy.blackhole()
+        store = Store(proxy.url(mariadb_stage.url), StoreOptions(connect_timeout=1))
+        with pytest.raises(DatabaseUnavailable):
+            store.open()
+
+
+def test_a_watcher_ends_when_its_loop_is_closed_under_it(sqlite_stage: Stage) -> None:
+    async def leave() -> None:
+        watcher = SqliteWatcher(sqlite_stage.hf.store, "w", lambda _: None, sqlite_stage.hf.events.emit)
+        left.append(asyncio.ensure_future(watcher.serve()))
+        await sqlite_stage.until(lambda: watcher.alive)
+
+    left: list[Any] = []
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "holdfast-watcher"]
+    loop.close()
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_unread_answers_of_mysql_tell_one_state_from_another(mariadb_stage: Stage) -> None:

@@ -299,8 +299,8 @@ def sync_class() -> Any:
             check_size(sql, self.packet, OperationalError)
             return super().query(sql, unbuffered)
 
-        def give_up_after(self, seconds: float) -> None:
-            """Take the server for lost when it says nothing for so long."""
+        def give_up_after(self, seconds: float | None) -> None:
+            """Take the server for lost when it says nothing for so long; None: wait for it."""
             self._read_timeout = self._write_timeout = seconds
 
         def answer(self, sql: str) -> list[bytes]:
@@ -355,7 +355,9 @@ def connect(url: str, options: StoreOptions) -> Any:
     address = split_url(url)
     # Unless told, PyMySQL 2 tries TLS unverified, reading the machine's authorities for each connection: 35 ms of CPU.
     plain = {"ssl_disabled": address.tls is None}
-    raw = sync_class()(**address.arguments(), **plain, connect_timeout=timeout, program_name="holdfast")
+    # PyMySQL's time-out for connecting ends with the network's part; a server may accept and then say nothing.
+    silent = {"read_timeout": timeout, "write_timeout": timeout}
+    raw = sync_class()(**address.arguments(), **plain, **silent, connect_timeout=timeout, program_name="holdfast")
     try:
         with raw.cursor() as cursor:
             for statement in opening(options):
@@ -364,6 +366,7 @@ def connect(url: str, options: StoreOptions) -> Any:
     except BaseException:
         raw.close()
         raise
+    raw.give_up_after(None)
     return raw
 
 

@@ -216,6 +216,24 @@ def test_strays_of_a_lost_reply_are_given_back(do: Do, clock: Clock, look: Look)
             do(jobs.complete(stray))
 
 
+def test_a_job_that_is_finished_already_keeps_no_other_from_the_dead_letters(do: Do, clock: Clock, look: Look) -> None:
+    """A row in both tables, from whatever cause: a first enqueue that the database ran long after its repeat."""
+    new = [new_job(max_attempts=1) for _ in range(3)]
+    do(jobs.enqueue_many(new))
+    twin = do(jobs.claim("mail", limit=1))[0]
+    do(jobs.complete(twin, '"once"'))
+    do(jobs.enqueue(next(job for job in new if job.id == twin.job_id), fresh=True))
+    leases = do(jobs.claim("mail", limit=3))
+    clock.pass_lease(leases[0])
+
+    reaped = do(jobs.reap())
+
+    others = {job.id for job in new} - {twin.job_id}
+    assert {one.id: one.outcome for one in reaped} == dict.fromkeys(others, "dead")
+    assert {row.id: row.outcome for row in look.over()} == {twin.job_id: "done", **dict.fromkeys(others, "dead")}
+    assert look.live() == []
+
+
 def test_strays_are_given_back_in_whatever_order_the_table_has_them(do: Do, clock: Clock, look: Look) -> None:
     new = [new_job(priority=place % 7, lease_ms=1_000 * (1 + place * 17 % 40)) for place in range(40)]
     do(jobs.enqueue_many(new))

@@ -109,7 +109,7 @@ select u.id, u.queue, u.kind, u.payload, u.headers, u.priority,
         unique_key longtext character set utf8mb4 path '$[12]')) u
 on duplicate key update id = holdfast_jobs.id;
 
--- take_back: delete what a repeated enqueue added a second time, after a worker had finished the first.
+-- take_back: delete live jobs that are finished already: a repeated enqueue added them a second time.
 -- A statement after the insert, in its transaction: whatever kept the insert from finding the job has committed by now.
 delete j
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u

@@ -36,7 +36,7 @@ select coalesce(:now::timestamptz, statement_timestamp());
 -- enqueue: add one job, and wake its queue's workers at commit.
 -- An id that is there adds nothing, so a lost reply to COMMIT may be answered by running it again; `take_back` sees to
 -- jobs that were finished meanwhile. What is NULL, or 0 unless told, is left out: it takes time to bind, to send
--- and to read.
+-- and to read. JSON is bound as text: on a caller's connection a codec of theirs would encode it once more.
 insert into holdfast_jobs
     (id, queue, kind, payload, available_at, created_at, max_attempts
     , priority  -- when priority
@@ -46,14 +46,14 @@ insert into holdfast_jobs
     , bucket  -- when bucket
     , unique_key  -- when unique_key
     )
-values (:id, :queue, :kind, :payload,
+values (:id, :queue, :kind, :payload::text::json,
     coalesce(:run_at::timestamptz,  -- when run_at
     coalesce(:now::timestamptz, statement_timestamp())
         + :delay_ms::bigint * interval '1 millisecond'  -- when delay_ms
     )  -- when run_at
     , coalesce(:now::timestamptz, statement_timestamp()), :max_attempts
     , :priority  -- when priority
-    , :headers  -- when headers
+    , :headers::text::json  -- when headers
     , :lease_ms  -- when lease_ms
     , :key  -- when key
     , :bucket  -- when bucket
@@ -80,7 +80,7 @@ with added as (
            )  -- when run_at
            , coalesce(:now::timestamptz, statement_timestamp()), :max_attempts::integer
            , :priority::smallint  -- when priority
-           , :headers::json  -- when headers
+           , :headers::text::json  -- when headers
            , :lease_ms::integer  -- when lease_ms
            , :key::text  -- when key
            , :bucket::smallint  -- when bucket
@@ -116,7 +116,7 @@ select pg_notify(:channel, q.queue)::text
   from (select distinct queue from added where available_at <= created_at) q
  where :channel::text is not null;
 
--- take_back: delete what a repeated enqueue added a second time, after a worker had finished the first.
+-- take_back: delete live jobs that are finished already: a repeated enqueue added them a second time.
 -- A statement after the insert, in its transaction: whatever kept the insert from finding the job has committed by now.
 delete from holdfast_jobs j
  where j.id = any (:ids::uuid[]) and (select f.id from holdfast_finished f where f.id = j.id) is not null;
@@ -162,7 +162,7 @@ update holdfast_jobs j
        leased_at = coalesce(:now::timestamptz, statement_timestamp()),
        lease_expires_at = coalesce(:now::timestamptz, statement_timestamp())
            + coalesce(j.lease_ms,
-               ((select :leases::text::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
+               ((select :leases::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
                :lease_ms::integer) * interval '1 millisecond'
  where j.id = any (array(
     select due.id
@@ -207,7 +207,7 @@ update holdfast_jobs j
      limit (select :limit::bigint)))
 returning j.id::text, j.queue, j.kind, j.payload::text, j.headers::text, j.key, j.priority, j.attempts, j.max_attempts, j.fence,
     coalesce(j.lease_ms,
-        ((select :leases::text::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
+        ((select :leases::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
         :lease_ms::integer),
     date_part('epoch', j.available_at) * 1000000, date_part('epoch', j.created_at) * 1000000, j.cancel_requested;
 

@@ -98,7 +98,7 @@ values (:id, :queue, :kind, :payload, :headers, :priority, coalesce(:run_at, :no
     :now, :max_attempts, :lease_ms, :key, :bucket, :unique_key)
 on conflict do nothing;
 
--- take_back: delete what a repeated enqueue added a second time, after a worker had finished the first.
+-- take_back: delete live jobs that are finished already: a repeated enqueue added them a second time.
 -- Differs: no planner to lead away from a join.
 delete from holdfast_jobs
  where id in (select value from json_each(:ids)) and exists (select 1 from holdfast_finished f where f.id = holdfast_jobs.id);

@@ -1,0 +1,162 @@
+"""Adding jobs, as flows: one, many, each idempotency key once, and one live job per unique key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.errors import DatabaseBusy
+from holdfast.flow import Columns, Statement, Steps, ask, flow
+from holdfast.model import Enqueued, NewJob
+
+# Rows a single statement carries: 10,000 jobs of 200 bytes are 2 MB on the wire.
+CHUNK = 10_000
+# And their text: a packet of MySQL's has 16 MB unless told, and quotes within quotes make four characters of one.
+CHUNK_TEXT = 2_000_000
+# A key or a unique job may vanish between two statements; each round that finds it gone tries again.
+ROUNDS = 10
+
+# The parameters of `enqueue` and `enqueue_many`, in the order of NewJob's fields.
+_PARAMS = (*NewJob._fields[:12], "unique_key")
+# What no two jobs share, or hardly ever.
+_OWN = ("id", "payload")
+
+
+@flow
+def enqueue(job: NewJob, *, fresh: bool = False) -> Steps[Enqueued]:
+    """Add one job; `fresh` as in `enqueue_many`.
+
+    Commits: with the caller's transaction when one is given, else its own.
+    After a crash: before commit nothing happened; running it again with the same id adds nothing.
+    """
+    if job.idempotency_key is not None or job.unique is not None:
+        [answer] = yield from enqueue_many([job], fresh=fresh)
+        return answer
+    yield _adding((job,), alone=fresh)
+    if not fresh:
+        yield from ask("take_back", ids=[job.id])
+    return Enqueued(job.id)
+
+
+@flow
+def enqueue_many(jobs: Sequence[NewJob], *, fresh: bool = False) -> Steps[list[Enqueued]]:
+    """Add many jobs and answer in their order; a job that a key already names is found, not added.
+
+    `fresh` says that the ids were drawn for this run, so that no worker can have finished the jobs already: then a
+    look among the finished is spared. Whoever runs it again must not say so.
+    Commits: with the caller's transaction when one is given, else its own; all or none.
+    After a crash: before commit nothing happened; running it again with the same ids adds nothing.
+    """
+    keyed = [job for job in jobs if job.idempotency_key is not None]
+    found = (yield from _take_keys(keyed)) if keyed else {}
+    new = [job for job in jobs if job.id not in found] if found else jobs
+    unique = [job for job in new if job.unique is not None]
+    for chunk in _chunks([job for job in new if job.unique is None] if unique else new):
+        yield _adding(chunk, alone=fresh and len(chunk) == len(jobs))
+    if unique:
+        live = yield from _add_unique(unique)
+        yield from _point_keys([job for job in unique if job.id in live and job.idempotency_key is not None], live)
+        found |= live
+    if jobs and not fresh:
+        yield from ask("take_back", ids=[job.id for job in jobs])
+    if not found:
+        return [Enqueued(job.id) for job in jobs]
+    return [Enqueued(found.get(job.id, job.id), created=job.id not in found) for job in jobs]
+
+
+def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """Split jobs into what one statement carries."""
+    if len(jobs) <= CHUNK and sum(map(_length, jobs)) <= CHUNK_TEXT:
+        if jobs:
+            yield jobs
+        return
+    chunk: list[NewJob] = []
+    size = 0
+    for job in jobs:
+        length = _length(job)
+        if chunk and (len(chunk) == CHUNK or size + length > CHUNK_TEXT):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(job)
+        size += length
+    if chunk:
+        yield chunk
+
+
+def _length(job: NewJob) -> int:
+    return len(job.payload or "") + len(job.headers or "")
+
+
+def _adding(jobs: Sequence[NewJob], *, alone: bool = False) -> Statement:
+    """Say how to add what one statement carries: one job alone is spared the arrays, like jobs are told apart once."""
+    params: dict[str, Any] = dict(zip(_PARAMS, jobs[0], strict=False))
+    # Left out like NULLs.
+    params["priority"], params["delay_ms"] = params["priority"] or None, params["delay_ms"] or None
+    if len(jobs) == 1:
+        return Statement("enqueue", params, None, alone)
+    columns = dict(zip(_PARAMS, zip(*jobs, strict=True), strict=False))
+    own: Columns = {name: list(columns.pop(name)) for name in _OWN}
+    if all(column.count(column[0]) == len(jobs) for column in columns.values()):
+        return Statement("enqueue_alike", {name: params[name] for name in columns}, own, alone)
+    each: Columns = {name: own.get(name) or list(columns[name]) for name in _PARAMS}
+    return Statement("enqueue_many", {}, each, alone)
+
+
+def _take_keys(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
+    """Take each job's idempotency key; map the ids of jobs that came second to the id that holds the key."""
+    holders: dict[tuple[str, str], str] = {}
+    wanted: dict[tuple[str, str], NewJob] = {}
+    for job in jobs:
+        wanted.setdefault((job.kind, str(job.idempotency_key)), job)
+    for _ in range(ROUNDS):
+        # Sorted, so that two batches with the same keys wait for each other and never in a circle.
+        missing = sorted(wanted.keys() - holders.keys())
+        if not missing:
+            break
+        pairs: Columns = {"scope": [scope for scope, _ in missing], "key": [key for _, key in missing]}
+        takers = [wanted[pair] for pair in missing]
+        yield from ask(
+            "keys_take",
+            batch=pairs | {"job_id": [job.id for job in takers], "window_ms": [job.window_ms for job in takers]},
+        )
+        rows = yield from ask("keys_find", batch=pairs)
+        holders |= {(scope, key): str(job_id) for scope, key, job_id in rows}
+    else:
+        raise DatabaseBusy("busy", "idempotency keys kept vanishing while they were read")
+    held = {job.id: holders[job.kind, str(job.idempotency_key)] for job in jobs}
+    return {mine: holder for mine, holder in held.items() if mine != holder}
+
+
+def _add_unique(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
+    """Add jobs of which one may be live per key; map the ids of those not added to the live job's id."""
+    holders: dict[tuple[str, str], str] = {}
+    wanted: dict[tuple[str, str], NewJob] = {}
+    for job in jobs:
+        wanted.setdefault((job.kind, str(job.unique)), job)
+    for _ in range(ROUNDS):
+        missing = sorted(wanted.keys() - holders.keys())
+        if not missing:
+            break
+        for chunk in _chunks([wanted[pair] for pair in missing]):
+            yield _adding(chunk)
+        names: Columns = {"kind": [kind for kind, _ in missing], "unique_key": [key for _, key in missing]}
+        rows = yield from ask("unique_find", batch=names)
+        holders |= {(kind, key): str(job_id) for kind, key, job_id in rows}
+    else:
+        raise DatabaseBusy("busy", "unique jobs kept finishing while they were read")
+    held = {job.id: holders[job.kind, str(job.unique)] for job in jobs}
+    return {mine: holder for mine, holder in held.items() if mine != holder}
+
+
+def _point_keys(jobs: Sequence[NewJob], live: Mapping[str, str]) -> Steps[None]:
+    """Let the idempotency keys of jobs that were not added name the unique jobs that were found instead."""
+    if jobs:
+        yield from ask(
+            "keys_point",
+            batch={
+                "scope": [job.kind for job in jobs],
+                "key": [job.idempotency_key for job in jobs],
+                "job_id": [job.id for job in jobs],
+                "holder": [live[job.id] for job in jobs],
+            },
+        )
