@@ -26,19 +26,23 @@ COMPUTING = 0.0002
 # How often the parent looks whether the workers have handled all.
 LOOK = 0.02
 
-# Copies of rows with other ids, whatever columns the tables have.
+# Copies of rows with other ids, whatever columns the tables have; ids of the same time, because ours rise with it.
 GROW_FINISHED = """
 insert into holdfast_finished
 select copy.* from (select * from holdfast_finished limit 1000) seed cross join generate_series(1, %s) number
  cross join lateral jsonb_populate_record(
-     seed::holdfast_finished, jsonb_build_object('id', md5(id::text || number)::uuid)) copy
+     seed::holdfast_finished,
+     jsonb_build_object(
+        'id', overlay(md5(id::text || number) placing left(replace(id::text, '-', ''), 12) from 1 for 12)::uuid)) copy
 """
 GROW_WAITING = """
 insert into holdfast_jobs
 select copy.* from (select * from holdfast_jobs limit 1000) seed cross join generate_series(1, %s) number
  cross join lateral jsonb_populate_record(
      seed::holdfast_jobs,
-     jsonb_build_object('id', md5(id::text || number)::uuid, 'queue', 'waiting ' || number %% %s)) copy
+     jsonb_build_object(
+        'id', overlay(md5(id::text || number) placing left(replace(id::text, '-', ''), 12) from 1 for 12)::uuid,
+        'queue', 'waiting ' || number %% %s)) copy
 """
 CLAIMS = """
 select coalesce(sum(calls), 0), coalesce(sum(total_exec_time), 0) from pg_stat_statements
