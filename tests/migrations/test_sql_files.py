@@ -100,4 +100,4 @@ def test_every_list_that_goes_to_postgres_as_a_text_is_a_parameter() -> None:
     for name, lists in dialect._as_text.items():
         given = dialect.optional.get(name, frozenset())
         parts = [compile_statement(chosen(part, given), "dollar") for part in dialect.queries[name]]
-        assert set(lists) <= {parameter for part in parts for parameter in part.names}, name
+        assert lists <= {parameter for part in parts for parameter in part.names}, name

@@ -34,9 +34,8 @@ class Postgres(Dialect):
         super().__init__(options)
         self.channel = "_".join(part for part in (options.schema, options.prefix, "wake") if part)
         # By query: the lists that it takes as one text.
-        self._as_text = {
-            name: found for name, parts in self.queries.items() if (found := _AS_TEXT.findall(" ".join(parts)))
-        }
+        texts = {name: frozenset(_AS_TEXT.findall(" ".join(parts))) for name, parts in self.queries.items()}
+        self._as_text = {name: found for name, found in texts.items() if found}
         if options.schema:
             self.queries["schema_create"] = (f"create schema if not exists {options.schema}",)
         else:
