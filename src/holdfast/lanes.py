@@ -27,9 +27,11 @@ TICK = timedelta(microseconds=1)
 SHARE = 20
 # But for no longer than so many seconds: one slow answer may say nothing about the next.
 PATIENCE = 5.0
+# Seconds that a job itself takes in a claim. Generous, it would call a walk over dead rows free that makes claims slow,
+# and so their batches large, and so itself look free.
+PER_JOB = 0.00002
 # A claim from the front that takes longer than this many seconds is dear; the next then is due after so many.
-DEAR = 0.05
-PER_JOB = 0.00005
+DEAR, DEAR_PER_JOB = 0.05, 0.00005
 DEAR_EVERY = 60.0
 DEEP_EVERY = 1.0
 # A look for expired leases goes back to the last one and so many seconds more, for leases that were locked then; a look
@@ -108,15 +110,17 @@ class Lanes:
         if len(self._floors) > MOST:
             self.forget()
         # What the jobs themselves take is no reason to claim otherwise.
-        cost = max(0.0, ended - began - PER_JOB * len(claimed))
-        self._plan(start.width, ended, cost, full=len(claimed) >= limit)
+        took = ended - began
+        cost = max(0.0, took - PER_JOB * len(claimed))
+        dear = took > DEAR + DEAR_PER_JOB * len(claimed)
+        self._plan(start.width, ended, cost, dear=dear, full=len(claimed) >= limit)
 
-    def _plan(self, width: Width, ended: float, cost: float, full: bool) -> None:
+    def _plan(self, width: Width, ended: float, cost: float, *, dear: bool, full: bool) -> None:
         pause = SHARE * cost
         match width:
             case "all":
                 self._origins, self._slice = dict(self._floors), 0
-                self._due["all"] = ended + (max(DEAR_EVERY, pause) if cost > DEAR else pause)
+                self._due["all"] = ended + (max(DEAR_EVERY, pause) if dear else pause)
                 self._due["deep"] = self._due["slice"] = ended + DEEP_EVERY
             case "deep":
                 self._due["deep"] = ended + max(DEEP_EVERY, min(PATIENCE, pause))

@@ -85,6 +85,15 @@ def test_a_large_claim_is_not_dear_for_its_size() -> None:
     known = Lanes(["mail"])
     known.learn(known.start(0.0), [lease(0)] * 2_000, 2_000, 0.0, 0.1)
 
+    assert known.start(2.0).width == "all"
+
+
+def test_a_walk_of_some_milliseconds_is_not_taken_for_the_cost_of_the_jobs() -> None:
+    """Else claims that walk get slow, their batches large, and the walk never counts."""
+    known = Lanes(["mail"])
+    known.learn(known.start(0.0), [lease(0)] * 200, 500, 0.0, 0.01)
+
+    assert known.start(0.05).width == "near"
     assert known.start(0.2).width == "all"
 
 
