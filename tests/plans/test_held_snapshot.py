@@ -1,5 +1,6 @@
 """An idle transaction keeps every done job in the indexes. What claims and reaps read must not grow with them."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -74,3 +75,22 @@ def test_a_reap_that_looks_back_a_little_reads_little(store: Store, connection: 
 
     for of in (first_statement, second_statement):
         assert pages(store, connection, since, of) * 5 < pages(store, connection, everything, of)
+
+
+def test_a_plan_does_not_outlive_the_table_that_it_was_made_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One made while the table was small reads all of it, and PostgreSQL keeps it until the table is analysed."""
+    monkeypatch.setattr("holdfast.dialects.postgres.PLANS_LIVE", 0.2)
+    prepared = "select prepare_time from pg_prepared_statements where statement like 'update %'"
+
+    async def main() -> tuple[list[Any], list[Any]]:
+        async with store.alink() as link:
+            await link.transact(jobs.claim("mail", limit=10))
+            before = await link.raw.fetch(prepared)
+            await asyncio.sleep(0.5)
+            await link.transact(jobs.claim("mail", limit=10))
+            after = await link.raw.fetch(prepared)
+        await store.aclose()
+        return before, after
+
+    [[first]], [[second]] = asyncio.run(main())
+    assert second > first
