@@ -260,7 +260,7 @@ def lite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def steps_of(store: Store, statement: Statement) -> list[tuple[int, str]]:
     """Say how SQLite would run a statement: each step with the number of the step it is part of."""
     steps: list[tuple[int, str]] = []
-    params = store.dialect.bind(statement, None)
+    params = store.dialect.bind(statement, None) | {"found": "[]"}
     with store.link() as link:
         for part in store.dialect.compiled(statement, "named"):
             rows = link.raw.execute(f"explain query plan {part.sql}", params)
@@ -283,6 +283,8 @@ def test_claim_on_sqlite_walks_its_index_in_order(lite: Store) -> None:
     # The one sort is of the picked rows across queues, not of the queue.
     assert [part for part, line in steps if "TEMP B-TREE" in line] == [merge]
     assert walk != merge
+    # What was read is written by its id.
+    assert reads[-1] == "SEARCH holdfast_jobs USING PRIMARY KEY (id=?)"
 
 
 @pytest.mark.parametrize("name", SETTLES)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
+import msgspec
+
 from holdfast import errors
 from holdfast.dialects.base import Dialect, Style, is_plain
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.flow import Statement
+from holdfast.flow import Columns, Statement
 from holdfast.options import StoreOptions
 
 MEMORY = ":memory:"
@@ -34,8 +37,13 @@ class Sqlite(Dialect):
             columns = {name: plain_column(column) for name, column in statement.batch.items()}
             if statement.name in self.row_wise:
                 return params | columns
+            if "fence" in columns:
+                return params | held_jobs(columns)
             params["batch"] = json.dumps(list(zip(*columns.values(), strict=True)), ensure_ascii=False)
         return params
+
+    def found(self, rows: Sequence[Sequence[Any]]) -> str:
+        return msgspec.json.encode([row[0] for row in rows]).decode()
 
     def connect(self, url: str) -> sqlite3.Connection:
         return connect(url, self.options)
@@ -73,6 +81,24 @@ def plain(value: Any) -> Any:
 
 def plain_column(column: list[Any]) -> list[Any]:
     return column if is_plain(column) else [plain(value) for value in column]
+
+
+def held_jobs(columns: Columns) -> dict[str, Any]:
+    """Bind a batch of held jobs by id: reading ids out of rows took SQLite as long as deleting them."""
+    ids, fences, *rest = columns.values()
+    bound: dict[str, Any] = {"batch": None, "outcome": None, "size": len(ids)}
+    bound["held"] = msgspec.json.encode(dict(zip(ids, fences, strict=True))).decode()
+    if "outcome" in columns and _ended_alike(*rest):
+        bound["outcome"] = columns["outcome"][0]
+    elif rest:
+        rows = zip(fences, *rest, strict=True)
+        bound["batch"] = json.dumps(dict(zip(ids, rows, strict=True)), ensure_ascii=False)
+    return bound
+
+
+def _ended_alike(outcomes: list[Any], *stored: list[Any]) -> bool:
+    """Tell whether finished jobs have one outcome and nothing else to store, as most have."""
+    return len(set(outcomes)) == 1 and all(column.count(None) == len(column) for column in stored)
 
 
 def path_of(url: str) -> str:
