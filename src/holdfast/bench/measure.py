@@ -51,6 +51,7 @@ class Row:
     """What is measured, and what a side must be able to do for it.
 
     Samples are told by the quantiles named; several figures of a round by the names of `parts` and their units.
+    `often` says how many rounds it takes for each that is asked for.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Row:
     measure: Measure
     quantiles: tuple[float, ...] = ()
     parts: tuple[tuple[str, Unit], ...] = ()
-    rounds: int | None = None
+    often: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ async def measured(
     able = [side for side in sides if row.needs in side.can]
     readings: dict[str, list[Reading]] = {side.name: [] for side in able}
     missing: dict[str, str] = {}
-    for number in range(min(rounds, row.rounds or rounds)):
+    for number in range(max(1, round(rounds * row.often))):
         first = number % len(able)
         for side in (*able[first:], *able[:first]):
             if side.name not in missing:
