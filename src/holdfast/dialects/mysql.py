@@ -62,6 +62,8 @@ _LOST = frozenset(
     }
     | {1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055, 3159, 3169, 4031}
 )
+# The time, as the SQL file writes it.
+NOW = "coalesce(cast(:now as datetime(6)), utc_timestamp(6))"
 # The protocol's own limit; each connection asks its server for its own.
 LARGEST_PACKET = 1 << 30
 _SETTINGS = ("unix_socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify", "charset")
@@ -78,6 +80,10 @@ class Mysql(Dialect):
 
     def place(self, sql: str) -> str:
         return super().place(sql.replace("collate holdfast_text", f"collate {TEXT}"))
+
+    def by_own_clock(self, sql: str) -> str:
+        # These statements are read anew each time: an enqueue took 25 µs of 615 for its two.
+        return sql.replace(NOW, "utc_timestamp(6)")
 
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
         params = statement.params

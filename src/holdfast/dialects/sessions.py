@@ -61,7 +61,7 @@ class Call(NamedTuple):
 
 def only_call(dialect: Dialect, statement: Statement, style: Style, now: Any) -> tuple[str, Args, bool]:
     """Return the only driver call behind a statement: its SQL, its arguments, and whether rows come back."""
-    [part] = dialect.compiled(statement, style)
+    [part] = dialect.compiled(statement, style, now is not None)
     return (*written(dialect, part, style, dialect.bind(statement, now)), part.returns)
 
 
@@ -78,7 +78,7 @@ class Calls:
     def __init__(self, dialect: Dialect, statement: Statement, style: Style, now: Any) -> None:
         self.rows: Rows = ()
         self._dialect = dialect
-        self._parts = dialect.compiled(statement, style)
+        self._parts = dialect.compiled(statement, style, now is not None)
         self._style = style
         self._params = dialect.bind(statement, now)
         self._columns = statement.batch if statement.name in dialect.row_wise else None
