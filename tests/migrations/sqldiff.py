@@ -48,7 +48,7 @@ NAMES = [
 NOTIFY = [(r",\s+case when :channel is not null.*?end", "")]
 
 BATCH = re.compile(r"unnest\(([^()]*(?:\[\])?[^()]*)\)\s+as u \(([^()]*)\)")
-FIELDS = re.compile(r"\(select (json_extract\(value.*?)\s+from json_each\(:batch\)\) u")
+FIELDS = re.compile(r"select (key as id, )?(json_extract\(value.*?)\s+from json_each\(:batch\)\) u")
 FIELD = re.compile(r"json_extract\(value, '\$\[\d+\]'\) as (\w+)")
 # In the order in which the flows give them.
 COLUMNS = {
@@ -82,7 +82,7 @@ def plain(sql: str, columns: list[str]) -> str:
     for pattern, better in TIMES + CASTS + HELD + LISTS + LOCKS:
         sql = re.sub(pattern, better, sql)
     sql = BATCH.sub("batch u", sql)
-    sql = re.sub(FIELDS.pattern, "batch u", sql, flags=re.DOTALL)
+    sql = re.sub(rf"\({FIELDS.pattern}", "batch u", sql, flags=re.DOTALL)
     sql = sql.replace("json_each(:batch) u", "batch u")
     sql = ELEMENT.sub(lambda match: f"u.{columns[int(match[1])]}", sql)
     for pattern, better in JSON + NAMES + NOTIFY:
@@ -101,4 +101,4 @@ def batch_columns(name: str, postgres: str) -> list[str]:
 def field_names(sqlite: str) -> list[str]:
     """Name the fields that SQLite's file reads out of its batch, in their order."""
     found = re.search(FIELDS.pattern, sqlite, flags=re.DOTALL)
-    return FIELD.findall(found[1]) if found else []
+    return ["id"] * bool(found[1]) + FIELD.findall(found[2]) if found else []

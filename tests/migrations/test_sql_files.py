@@ -32,6 +32,7 @@ def test_a_query_is_the_same_in_both_files_or_says_why_not(name: str) -> None:
 def test_both_files_read_the_fields_of_a_batch_in_the_same_order(name: str) -> None:
     names = field_names(SQLITE[name][1])
     assert names in ([], batch_columns(name, POSTGRES[name][1]))
+    assert names or name not in {"renew", "put_back", "finish"}
 
 
 @pytest.mark.parametrize(

@@ -206,8 +206,8 @@ select j.id, j.fence, available_at, created_at, leased_at, :now, attempts, max_a
           from json_each(:held)
          where :batch is null
          union all
-        select key, json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'),
-               json_extract(value, '$[4]')
+        select key as id, json_extract(value, '$[0]') as fence, json_extract(value, '$[1]') as outcome,
+               json_extract(value, '$[2]') as result, json_extract(value, '$[3]') as error, json_extract(value, '$[4]') as fingerprint
           from json_each(:batch)) u
   join holdfast_jobs j on j.id = u.id and j.fence = u.fence;
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held));
