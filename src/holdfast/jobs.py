@@ -205,10 +205,11 @@ def cancel(lease: Lease | Held, error: str | None = None) -> Steps[None]:
 
 
 def _finish_one(end: Finish) -> Steps[None]:
+    # Strict: what else runs on the caller's connection, such as a listener that writes a log, may not answer for it.
     if end.keep:
-        rows = yield from ask("finish", batch=_finish_columns([end]), alone=True)
+        rows = yield from ask("finish", batch=_finish_columns([end]), alone=True, strict=True)
     else:
-        rows = yield from ask("drop", batch=_held([end]), alone=True)
+        rows = yield from ask("drop", batch=_held([end]), alone=True, strict=True)
     if not rows:
         # The same answer for "reaped" and "deleted": the holder may act on neither.
         raise LeaseLost(str(end.id), end.fence)

@@ -1,12 +1,14 @@
 """What only SQLAlchemy's users do with `tx=`."""
 
 import asyncio
+from typing import Any
 
+import pytest
 import sqlalchemy
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_async
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Job, LeaseLost, jobs
 from tests.adopt.conftest import receipt
 
 
@@ -62,3 +64,28 @@ def test_a_schema_of_its_own_is_found_whatever_the_search_path(pg_url):
             handler.using(tx=tx).enqueue(order=1)
         with engine.connect() as tx:
             assert tx.exec_driver_sql("select count(*) from work.holdfast_jobs").scalar() == 1
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_listener_that_writes_a_log_cannot_answer_for_a_lost_lease(sqlite_shop, keep):
+    """It runs on the same connection between our statements, so what SQLite last changed is its line."""
+    store = sqlite_shop.hf.store
+    sqlite_shop.look("create table log (line text)")
+    sqlite_shop.receipt.enqueue(order=1)
+    [stale] = store.run(jobs.claim("default", limit=1))
+    store.run(jobs.release(stale))
+    [fresh] = store.run(jobs.claim("default", limit=1))
+    engine = sqlalchemy.create_engine(sqlite_shop.url, poolclass=sqlalchemy.NullPool)
+
+    @sqlalchemy.event.listens_for(engine, "after_cursor_execute")
+    def write_log(connection: Any, cursor: Any, sql: str, *others: Any) -> None:
+        connection.connection.executemany("insert into log values (?)", [(sql,)] * lines)
+
+    lines = 1
+    with engine.begin() as tx, pytest.raises(LeaseLost):
+        Job(stale, store, keep=keep).complete(tx)
+    assert sqlite_shop.jobs == 1
+    lines = 2
+    with engine.begin() as tx:
+        Job(fresh, store, keep=keep).complete(tx)
+    assert sqlite_shop.jobs == 0

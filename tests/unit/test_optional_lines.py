@@ -60,7 +60,9 @@ def test_a_block_is_there_only_if_its_parameter_is_given() -> None:
 
 def test_only_queries_of_the_admin_enqueues_claims_and_reaps_have_optional_lines(dialect: Dialect) -> None:
     admin = {"jobs_list", "jobs_count", "dead_groups", "finished_pick", "audit_list"}
-    assert set(dialect.optional) == admin | {"enqueue", "enqueue_alike", "claim", "reap_pick"}
+    # Only SQLite answers for a batch by a statement of its own, and so has another answer for the strict.
+    strict = {"finish", "drop"} if dialect.name == "sqlite" else set()
+    assert set(dialect.optional) == admin | {"enqueue", "enqueue_alike", "claim", "reap_pick"} | strict
 
 
 def test_both_dialects_choose_by_the_same_names() -> None:
@@ -71,4 +73,4 @@ def test_both_dialects_choose_by_the_same_names() -> None:
         "claim": {"queues", "lane_queues"},
         "reap_pick": {"lock"},
     }
-    assert all(lite.optional[name] <= pg.optional[name] for name in lite.optional)
+    assert all(lite.optional[name] <= pg.optional.get(name, {"strict"}) for name in lite.optional)

@@ -196,6 +196,7 @@ returning id;
 -- One NULL answers for all of them.
 -- Differs: no writing CTE, so copy and delete are two statements of one transaction. What ended alike, with nothing to store
 -- but the :outcome, comes without a :batch. If one was lost no row answers, and the flow looks which were written.
+-- Where the caller's connection may run more in between, the delete itself answers: changes() would tell of that.
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority, bucket,
      outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress, result, errors)
@@ -210,14 +211,22 @@ select j.id, j.fence, available_at, created_at, leased_at, :now, attempts, max_a
                json_extract(value, '$[2]') as result, json_extract(value, '$[3]') as error, json_extract(value, '$[4]') as fingerprint
           from json_each(:batch)) u
   join holdfast_jobs j on j.id = u.id and j.fence = u.fence;
-delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held));
-select null where changes() = :size;
+delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held))
+returning id  -- when strict
+;
+select null where changes() = :size
+    or :strict  -- when strict
+;
 
 -- drop: delete leased jobs that leave no trace (retention 0).
 -- The answer as in finish.
 -- Differs: DELETE takes no second table, so the batch is a list of pairs.
-delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held));
-select null where changes() = :size;
+delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held))
+returning id  -- when strict
+;
+select null where changes() = :size
+    or :strict  -- when strict
+;
 
 -- settled: tell which of these jobs are finished, with the fence they ended with, for a settle whose answer was lost.
 select f.id, f.fence from holdfast_finished f where f.id in (select value from json_each(:ids));
