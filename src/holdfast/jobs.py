@@ -152,7 +152,8 @@ def _written_before(missing: Sequence[Finish | PutBack], gone_is_done: set[str])
             # A reaper raises the fence twice, so one more is this holder's own return.
             written = live.get(job_id) == one.fence + 1
         elif job_id in gone_is_done:
-            written = job_id not in live and job_id not in finished
+            # A finished row of an older lease was there before; only one of a later lease says that this one was lost.
+            written = job_id not in live and finished.get(job_id, one.fence) <= one.fence
         else:
             written = finished.get(job_id) == one.fence
         if written:

@@ -354,6 +354,28 @@ def test_a_repeated_mixed_batch_gives_the_same_answer(do: Do, clock: Clock, look
     assert (look.live(), look.over()) == before
 
 
+def test_a_dropped_job_that_is_finished_already_is_not_lost_with_another(do: Do, clock: Clock, look: Look) -> None:
+    """A row in both tables, as in `suite_reap`; the batch has a lost lease, so not all of it is written."""
+    new = new_job()
+    do(jobs.enqueue(new))
+    do(jobs.complete(do(jobs.claim("mail", limit=1))[0], '"once"'))
+    do(jobs.enqueue(new, fresh=True))
+    [twin] = do(jobs.claim("mail", limit=1))
+    lost = claimed(do)
+    do(jobs.release(lost))
+    batch = jobs.settle([Finish(one.id, one.fence, "done", keep=False) for one in (twin, lost)])
+    for _ in range(2):
+        assert do(batch) == jobs.Settled({twin.job_id}, {lost.job_id})
+    assert [row.id for row in look.live()] == [lost.job_id]
+    assert [row.result for row in look.over()] == ['"once"']
+
+
+def test_a_dropped_job_that_a_later_holder_finished_is_lost(do: Do, clock: Clock, look: Look) -> None:
+    stale = reaped(do, clock)
+    do(jobs.complete(do(jobs.claim("mail", limit=1))[0]))
+    assert do(jobs.settle([Finish(stale.id, stale.fence, "done", keep=False)])) == jobs.Settled(set(), {stale.job_id})
+
+
 def test_settling_nothing_is_no_error(do: Do, clock: Clock) -> None:
     assert do(jobs.settle()) == jobs.Settled(set(), set())
 
