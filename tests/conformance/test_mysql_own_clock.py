@@ -21,7 +21,7 @@ def test_every_statement_by_the_servers_clock_can_be_read(store: Store, optional
     with store.link() as link:
         cursor = link.raw.cursor()
         for name in dialect.queries:
-            given = {param: 1 for param in dialect.optional.get(name, ())} if optional else {}
+            given = dict.fromkeys(dialect.optional.get(name, ()), 1) if optional else {}
             for part in dialect.compiled(Statement(name, given), "format"):
                 assert "now" not in part.names, name
                 readable = part.sql.replace("%s", "?").replace("%%", "%")
