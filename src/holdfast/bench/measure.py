@@ -17,11 +17,11 @@ Unit = Literal["jobs/s", "ms", "%", "1/s", "MB"]
 class Size:
     """How much of everything one round does."""
 
-    one: int = 1_000
+    one: int = 300
     many: int = 20_000
     per_call: int = 1_000
     drain: int = 60_000
-    samples: int = 70
+    samples: int = 100
     rate: int = 1_000
     flow_seconds: float = 3.0
     idle_seconds: float = 10.0
@@ -71,11 +71,12 @@ class Figure:
     low: float
     high: float
     costs: dict[str, float] = field(default_factory=dict)
+    rounds: tuple[float, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, rounds: Sequence[float], costs: Sequence[dict[str, float]] = ()) -> Figure:
         middle = {name: statistics.median(one[name] for one in costs) for name in (costs[0] if costs else ())}
-        return cls(statistics.median(rounds), min(rounds), max(rounds), middle)
+        return cls(statistics.median(rounds), min(rounds), max(rounds), middle, tuple(rounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,15 @@ class Result:
     """Guests that took part and failed, and how."""
 
     def ratio(self, side: str, reference: str = "raw") -> float | None:
-        """Return a side's median by that of the reference, where there is one."""
-        if reference not in self.figures or not self.figures[reference].median:
+        """Return a side's figure by that of the reference, where there is one: the median of the rounds' own ratios.
+
+        What slows the machine for seconds slows both sides of a round, and is no part of the ratio then.
+        """
+        if reference not in self.figures:
             return None
-        return self.figures[side].median / self.figures[reference].median
+        pairs = zip(self.figures[side].rounds, self.figures[reference].rounds, strict=True)
+        ratios = [ours / theirs for ours, theirs in pairs if theirs]
+        return statistics.median(ratios) if ratios else None
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
@@ -132,7 +138,9 @@ async def _excused(side: Side, error: RuntimeError) -> None:
 
 def _results(database: str, row: Row, readings: dict[str, list[Reading]]) -> Iterator[Result]:
     for share in row.quantiles:
-        figures = {side: _quantile_figure(rounds, share) for side, rounds in readings.items()}
+        figures = {
+            side: Figure.of([quantile(one.values, share) for one in rounds]) for side, rounds in readings.items()
+        }
         yield Result(database, f"{row.name} p{share * 100:.0f}", row.unit, figures)
     for place, (name, unit) in enumerate(row.parts):
         figures = {
@@ -147,9 +155,3 @@ def _results(database: str, row: Row, readings: dict[str, list[Reading]]) -> Ite
             for side, rounds in readings.items()
         }
         yield Result(database, row.name, row.unit, figures)
-
-
-def _quantile_figure(rounds: list[Reading], share: float) -> Figure:
-    """Take the quantile of all samples together: a round alone has too few for a p99."""
-    each = [quantile(one.values, share) for one in rounds]
-    return Figure(quantile([value for one in rounds for value in one.values], share), min(each), max(each))
