@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import DatabaseBusy
-from holdfast.flow import Columns, Statement, Steps, ask, flow
+from holdfast.flow import Columns, Pattern, Statement, Steps, ask, flow
 from holdfast.model import Enqueued, NewJob
 
 # Rows a single statement carries: 10,000 jobs of 200 bytes are 2 MB on the wire.
@@ -23,8 +23,8 @@ _OWN = ("id", "payload")
 
 
 @flow
-def enqueue(job: NewJob, *, fresh: bool = False) -> Steps[Enqueued]:
-    """Add one job; `fresh` as in `enqueue_many`.
+def enqueue(job: NewJob, *, fresh: bool = False, pattern: Pattern | None = None) -> Steps[Enqueued]:
+    """Add one job; `fresh` as in `enqueue_many`, `pattern` what `pattern_of` made of a job like it.
 
     Commits: with the caller's transaction when one is given, else its own.
     After a crash: before commit nothing happened; running it again with the same id adds nothing.
@@ -32,10 +32,21 @@ def enqueue(job: NewJob, *, fresh: bool = False) -> Steps[Enqueued]:
     if job.idempotency_key is not None or job.unique is not None:
         [answer] = yield from enqueue_many([job], fresh=fresh)
         return answer
-    yield _adding((job,), alone=fresh)
+    yield _adding((job,), alone=fresh) if pattern is None else _adding_like(pattern, job, alone=fresh)
     if not fresh:
         yield from ask("take_back", ids=[job.id])
     return Enqueued(job.id)
+
+
+def pattern_of(like: NewJob) -> Pattern:
+    """Make a pattern for jobs that are like this one, but for id and payload."""
+    shared = _adding((like,)).params
+    return Pattern({name: value for name, value in shared.items() if name not in _OWN}, _OWN)
+
+
+def _adding_like(pattern: Pattern, job: NewJob, *, alone: bool) -> Statement:
+    params = {**pattern.shared, "id": job.id, "payload": job.payload}
+    return Statement("enqueue", params, None, alone, pattern=pattern)
 
 
 @flow

@@ -148,7 +148,7 @@ class Holdfast:
     def enqueue_bound(self, bound: Bound, tx: Any = None) -> Enqueued:
         """Add one job that `bind` made."""
         new = bound.new_job(new_id())
-        work = jobs.enqueue(new, fresh=True)
+        work = jobs.enqueue(new, fresh=True, pattern=bound.pattern)
         if tx is None:
             answer = self.store.run(work, lambda: jobs.enqueue(new))
         else:
@@ -159,7 +159,7 @@ class Holdfast:
     async def aenqueue_bound(self, bound: Bound, tx: Any = None) -> Enqueued:
         """The async twin of `enqueue_bound`."""
         new = bound.new_job(new_id())
-        work = jobs.enqueue(new, fresh=True)
+        work = jobs.enqueue(new, fresh=True, pattern=bound.pattern)
         if tx is None:
             answer = await self.store.arun(work, lambda: jobs.enqueue(new))
         else:

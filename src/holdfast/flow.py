@@ -22,6 +22,20 @@ Rows = Sequence[Row]
 Columns = dict[str, list[Any]]
 
 
+class Pattern:
+    """What statements share that differ in the values of `own` only, each of which goes to any driver as it is.
+
+    `calls` keeps what a session worked out for the first of them, for the others: see `sessions.only_call`.
+    """
+
+    __slots__ = ("calls", "own", "shared")
+
+    def __init__(self, shared: dict[str, Any], own: tuple[str, ...]) -> None:
+        self.shared = shared
+        self.own = own
+        self.calls: dict[Any, Any] = {}
+
+
 class Statement(NamedTuple):
     """One named query with its parameters.
 
@@ -30,6 +44,7 @@ class Statement(NamedTuple):
     leave out BEGIN and COMMIT: two round trips less.
     `look` on a flow's first statements marks what is read before the transaction begins, or instead of it when there is
     nothing to do; what follows may not rely on what was seen.
+    `pattern` says that other statements differ from this one in some parameters only: see there.
     """
 
     name: str
@@ -38,6 +53,7 @@ class Statement(NamedTuple):
     alone: bool = False
     text: str | None = None
     look: bool = False
+    pattern: Pattern | None = None
 
 
 Steps = Generator[Statement, Rows, T]

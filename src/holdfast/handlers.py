@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
+from holdfast.adding import pattern_of
 from holdfast.errors import ConfigError
+from holdfast.flow import Pattern
 from holdfast.ids import bucket
 from holdfast.job import Job
 from holdfast.model import Enqueued, NewJob
@@ -27,6 +29,7 @@ class Bound(NamedTuple):
 
     payload: str
     like: NewJob
+    pattern: Pattern | None = None
 
     @property
     def kind(self) -> str:
@@ -90,6 +93,7 @@ class Handler(Generic[P, R]):
         self.options = options
         self.signature = Signature.of(fn, Job)
         self._like = self.like(EnqueueOptions())
+        self._pattern = pattern_of(self._like)
         self.is_async = inspect.iscoroutinefunction(fn)
         # Nothing but a coroutine to await: no time-out, and it does not ask for its job.
         self.is_plain = self.is_async and options.timeout is None and self.signature.injected is None
@@ -105,10 +109,12 @@ class Handler(Generic[P, R]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Check the arguments and return a job for `enqueue_many`."""
-        return self.bound(self._like, args, kwargs)
+        return self.bound(self._like, args, kwargs, self._pattern)
 
-    def bound(self, like: NewJob, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
-        return Bound(self.signature.encode(self.kind, args, kwargs, self.app.options.payload_limit), like)
+    def bound(
+        self, like: NewJob, args: tuple[Any, ...], kwargs: dict[str, Any], pattern: Pattern | None = None
+    ) -> Bound:
+        return Bound(self.signature.encode(self.kind, args, kwargs, self.app.options.payload_limit), like, pattern)
 
     def like(self, said: EnqueueOptions) -> NewJob:
         """Make the row of jobs about which this was said."""
@@ -116,11 +122,11 @@ class Handler(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Check the arguments and add the job, in a transaction of its own."""
-        return self.app.enqueue_bound(self.bound(self._like, args, kwargs))
+        return self.app.enqueue_bound(self.bound(self._like, args, kwargs, self._pattern))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The async twin of `enqueue`."""
-        return await self.app.aenqueue_bound(self.bound(self._like, args, kwargs))
+        return await self.app.aenqueue_bound(self.bound(self._like, args, kwargs, self._pattern))
 
     def using(
         self,

@@ -209,6 +209,10 @@ class Dialect(ABC):
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
         """Return all parameters as the driver takes them; `now` is None unless a test sets the clock."""
 
+    def own_time(self) -> Any:
+        """Return what `now` is bound to where no test has set the clock: nothing, if the server knows the time."""
+        return None
+
     @abstractmethod
     def connect(self, url: str) -> Any:
         """Open a sync connection in autocommit mode; transactions are begun explicitly."""

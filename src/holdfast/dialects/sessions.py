@@ -61,8 +61,38 @@ class Call(NamedTuple):
 
 def only_call(dialect: Dialect, statement: Statement, style: Style, now: Any) -> tuple[str, Args, bool]:
     """Return the only driver call behind a statement: its SQL, its arguments, and whether rows come back."""
-    [part] = dialect.compiled(statement, style, now is not None)
-    return (*written(dialect, part, style, dialect.bind(statement, now)), part.returns)
+    pattern = statement.pattern
+    if pattern is None or now is not None:
+        [part] = dialect.compiled(statement, style, now is not None)
+        return (*written(dialect, part, style, dialect.bind(statement, now)), part.returns)
+    kept = pattern.calls.get((dialect, style))
+    if kept is None:
+        kept = pattern.calls[dialect, style] = Kept.of(dialect, statement, style)
+    return kept.sql, kept.filled_in(statement.params, dialect.own_time()), kept.returns
+
+
+class Kept(NamedTuple):
+    """The driver call of a pattern: all arguments, and at which places each statement has its own."""
+
+    sql: str
+    returns: bool
+    args: Args
+    places: tuple[tuple[Any, str], ...]
+
+    @classmethod
+    def of(cls, dialect: Dialect, statement: Statement, style: Style) -> Kept:
+        [part] = dialect.compiled(statement, style)
+        sql, args = written(dialect, part, style, dialect.bind(statement, None))
+        own = ("now", *statement.pattern.own) if statement.pattern else ()
+        if style in _BY_NAME:
+            return cls(sql, part.returns, args, tuple((name, name) for name in own))
+        return cls(sql, part.returns, list(args), tuple((n, name) for n, name in enumerate(part.names) if name in own))
+
+    def filled_in(self, params: dict[str, Any], now: Any) -> Args:
+        args = self.args.copy()
+        for place, name in self.places:
+            args[place] = now if name == "now" else params[name]
+        return args
 
 
 def written(dialect: Dialect, part: Compiled, style: Style, params: dict[str, Any]) -> tuple[str, Args]:

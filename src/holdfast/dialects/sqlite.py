@@ -32,7 +32,7 @@ class Sqlite(Dialect):
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
         given = statement.params
         params = dict(given) if is_plain(given.values()) else {name: plain(value) for name, value in given.items()}
-        params["now"] = plain(now) if now is not None else time.time_ns() // 1000
+        params["now"] = plain(now) if now is not None else self.own_time()
         if statement.batch is not None:
             columns = {name: plain_column(column) for name, column in statement.batch.items()}
             if statement.name in self.row_wise:
@@ -41,6 +41,9 @@ class Sqlite(Dialect):
                 return params | held_jobs(columns)
             params["batch"] = json.dumps(list(zip(*columns.values(), strict=True)), ensure_ascii=False)
         return params
+
+    def own_time(self) -> int:
+        return time.time_ns() // 1000
 
     def found(self, rows: Sequence[Sequence[Any]]) -> str:
         return msgspec.json.encode([row[0] for row in rows]).decode()
