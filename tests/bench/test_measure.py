@@ -46,6 +46,15 @@ def test_rounds_alternate_between_the_sides() -> None:
     assert result.ratio("holdfast") == pytest.approx(5 / 6)
 
 
+@pytest.mark.parametrize("often, rounds, expected", [(3, 2, 6), (1 / 3, 3, 1), (1 / 3, 1, 1), (1, 4, 4)])
+def test_a_row_takes_more_or_fewer_rounds_than_asked_for_but_never_none(
+    often: float, rounds: int, expected: int
+) -> None:
+    [result] = results(Row("row", "jobs/s", "row", note, often=often), [Sleepless("raw", [])], rounds)  # type: ignore[arg-type]
+
+    assert len(result.figures["raw"].rounds) == expected
+
+
 def test_a_side_that_cannot_do_a_row_stands_aside() -> None:
     able, unable = Sleepless("holdfast", []), Sleepless("peer", [])
     unable.can = frozenset()

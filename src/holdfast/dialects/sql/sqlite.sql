@@ -136,8 +136,8 @@ update holdfast_keys
 -- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
 -- It hops from priority to priority: without the hops, 100,000 jobs for later cost each claim 60 ms.
 -- Differs: no LATERAL; the correlated IN reads each priority of each queue in index order and stops at the limit. No floors:
--- a deleted row is gone from the index at once. Read first, then marked: RETURNING keeps its rows in a table of its own and
--- took 6 µs a job, which is half of the whole.
+-- a deleted row is gone from the index at once. Read first, then marked: RETURNING keeps its rows in a table of its own, and
+-- took 7 µs of 17 a job.
 with recursive level (queue, priority) as (
     select q.value, (select priority from holdfast_jobs where queue = q.value and state = 'pending'
                       order by priority desc limit 1)
