@@ -15,7 +15,7 @@ from holdfast.store import Store
 from holdfast.testing import Do, new_job
 from tests.servers import Postgres
 
-TABLES = {f"holdfast_{name}" for name in ("jobs", "finished", "keys", "workers", "audit")}
+TABLES = {f"holdfast_{name}" for name in ("jobs", "finished", "dropped", "keys", "workers", "audit")}
 
 
 def indexes(store: Store) -> dict[str, str]:

@@ -29,8 +29,8 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 Style = Literal["named", "pyformat", "format", "qmark", "dollar"]
 
-TABLES = ("jobs", "finished", "keys", "workers", "audit", "meta")
-SCHEMA_VERSION = 1
+TABLES = ("jobs", "finished", "dropped", "keys", "workers", "audit", "meta")
+SCHEMA_VERSION = 2
 
 # Not importlib.resources: that alone takes 13 ms to import.
 _HERE = Path(__file__).parent

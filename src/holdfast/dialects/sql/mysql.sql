@@ -617,8 +617,8 @@ select 'session', coalesce(p.user, ''), t.trx_mysql_thread_id,
 -- table_health: read the sizes of our tables.
 -- Differs: rows are estimates of the optimizer's statistics.
 select t.name, s.table_rows, null, null, s.data_length + s.index_length
-  from (select 'holdfast_jobs' as name union all select 'holdfast_finished' union all select 'holdfast_keys'
-        union all select 'holdfast_workers' union all select 'holdfast_audit') t
+  from (select 'holdfast_jobs' as name union all select 'holdfast_finished' union all select 'holdfast_dropped'
+        union all select 'holdfast_keys' union all select 'holdfast_workers' union all select 'holdfast_audit') t
   left join information_schema.tables s on s.table_schema = database() and s.table_name = t.name
  order by 1;
 
@@ -626,8 +626,8 @@ select t.name, s.table_rows, null, null, s.data_length + s.index_length
 select w.name
   from (select 'holdfast_jobs_claim_idx' as name union all select 'holdfast_jobs_lease_idx' union all select 'holdfast_jobs_unique_idx'
         union all select 'holdfast_jobs_key_idx' union all select 'holdfast_finished_age_idx'
-        union all select 'holdfast_finished_dead_idx' union all select 'holdfast_keys_expiry_idx'
-        union all select 'holdfast_audit_job_idx') w
+        union all select 'holdfast_finished_dead_idx' union all select 'holdfast_dropped_at_idx'
+        union all select 'holdfast_keys_expiry_idx' union all select 'holdfast_audit_job_idx') w
  where not exists (select 1 from information_schema.statistics s where s.table_schema = database() and s.index_name = w.name)
  order by 1;
 

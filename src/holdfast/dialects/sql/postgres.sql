@@ -583,7 +583,7 @@ select 'slot', slot_name::text, active_pid, null,
 
 -- table_health: read the sizes of our tables; rows are estimates of the statistics collector.
 select t.name, s.n_live_tup, s.n_dead_tup, s.last_autovacuum, pg_total_relation_size(s.relid)
-  from (values ('holdfast_jobs'), ('holdfast_finished'), ('holdfast_keys'), ('holdfast_workers'), ('holdfast_audit')) as t (name)
+  from (values ('holdfast_jobs'), ('holdfast_finished'), ('holdfast_dropped'), ('holdfast_keys'), ('holdfast_workers'), ('holdfast_audit')) as t (name)
   left join pg_stat_all_tables s on s.relid = to_regclass(t.name)
  order by 1;
 
@@ -592,7 +592,7 @@ select w.name
   from (values
          ('holdfast_jobs_claim_idx'), ('holdfast_jobs_lease_idx'), ('holdfast_jobs_unique_idx'),
          ('holdfast_jobs_key_idx'), ('holdfast_finished_age_idx'), ('holdfast_finished_dead_idx'),
-         ('holdfast_keys_expiry_idx'), ('holdfast_audit_job_idx')) as w (name)
+         ('holdfast_dropped_at_idx'), ('holdfast_keys_expiry_idx'), ('holdfast_audit_job_idx')) as w (name)
  where not exists (
     select 1
       from pg_class c join pg_index i on i.indexrelid = c.oid

@@ -529,6 +529,8 @@ select '(file)', null, (select freelist_count from pragma_freelist_count()), nul
  union all
 select 'holdfast_audit', count(*), null, null, null from holdfast_audit
  union all
+select 'holdfast_dropped', count(*), null, null, null from holdfast_dropped
+ union all
 select 'holdfast_finished', count(*), null, null, null from holdfast_finished
  union all
 select 'holdfast_jobs', count(*), null, null, null from holdfast_jobs
@@ -544,7 +546,7 @@ select w.column1
   from (values
          ('holdfast_jobs_claim_idx'), ('holdfast_jobs_lease_idx'), ('holdfast_jobs_unique_idx'),
          ('holdfast_jobs_key_idx'), ('holdfast_finished_age_idx'), ('holdfast_finished_dead_idx'),
-         ('holdfast_keys_expiry_idx'), ('holdfast_audit_job_idx')) as w
+         ('holdfast_dropped_at_idx'), ('holdfast_keys_expiry_idx'), ('holdfast_audit_job_idx')) as w
  where not exists (select 1 from sqlite_master where type = 'index' and name = w.column1)
  order by 1;
 
