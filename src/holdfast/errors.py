@@ -11,8 +11,10 @@ HoldfastError
 │   ├── WrongDatabase
 │   ├── WrongColour            a sync connection in an async call, or the reverse
 │   ├── ConnectionClosed
+│   ├── ConnectionInUse
 │   ├── NoTransaction
-│   └── TransactionAborted
+│   ├── TransactionAborted
+│   └── TransactionEnded       the one that ``job.transaction()`` opened
 ├── StoreError                 the database; the driver's error is the ``__cause__``
 │   ├── DatabaseUnavailable
 │   ├── DatabaseBusy
@@ -203,6 +205,27 @@ class TransactionAborted(TransactionError):
 
     def __init__(self) -> None:
         super().__init__("The transaction given as tx= has already failed. Roll it back and repeat all of it.")
+
+
+class ConnectionInUse(TransactionError):
+    """Another statement still runs on the connection."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Another statement still runs on this connection: wait for it, a connection runs one statement at a time. "
+            "When a part of asyncio.gather fails, the other parts run on; asyncio.TaskGroup waits for them."
+        )
+
+
+class TransactionEnded(TransactionError):
+    """The transaction that `job.transaction()` opened was over before the end of its block."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The transaction that job.transaction() opened is over already, so the job cannot be completed in it. "
+            "Either the database ended it (a deadlock, INSERT OR ROLLBACK, DDL on MySQL): let such an error leave the "
+            "block, and the attempt is repeated. Or the handler did (COMMIT, ROLLBACK, BEGIN): leave that to the block."
+        )
 
 
 class StoreError(HoldfastError):

@@ -23,6 +23,7 @@ from holdfast.sources import OURS, Source
 from holdfast.threaded import Threaded
 
 if TYPE_CHECKING:
+    from holdfast.links import Lent, Link
     from holdfast.store import Store
 
 
@@ -173,26 +174,31 @@ class Job:
     @contextmanager
     def _sync_transaction(self) -> Iterator[Any]:
         with self._entered(), self._while_leaving() as leaving:
-            with self._store.transaction() as link:
-                yield link.raw
+            with self._store.lent() as lent:
+                yield lent.link.raw
                 leaving()
-                drive(self._completion(None), link.session)
+                self._complete_in(lent)
             self.settled = True
+
+    def _complete_in(self, lent: Lent[Link]) -> None:
+        lent.insist_on_it()
+        drive(self._completion(None), lent.link.session)
 
     @asynccontextmanager
     async def _async_transaction(self) -> AsyncIterator[Any]:
         with self._entered(), self._while_leaving() as leaving:
             if self._store.embedded:
-                async with Threaded(self._store.transaction()) as threaded:
+                async with Threaded(self._store.lent()) as threaded:
                     yield threaded.tx
                     leaving()
                     threaded.on_commit = self._set_settled
-                    await threaded.call(lambda: drive(self._completion(None), threaded.link.session))
+                    await threaded.call(lambda: self._complete_in(threaded.lent))
                 return
-            async with self._store.alink() as link, link.transaction() as raw:
-                yield raw
+            async with self._store.alent() as lent:
+                yield lent.link.raw
                 leaving()
-                await adrive(self._completion(None), link.session)
+                lent.insist_on_it()
+                await adrive(self._completion(None), lent.link.session)
             self.settled = True
 
     @contextmanager

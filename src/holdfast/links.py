@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import socket
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -14,14 +17,17 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from holdfast.dialects.base import Dialect
 from holdfast.dialects.sessions import Clock, OwnSession, translated
-from holdfast.errors import DatabaseBusy, DatabaseUnavailable
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError, TransactionEnded, TransactionError
 from holdfast.flow import AsyncSession, Flow, Statement, adrive, drive
 
 T = TypeVar("T")
+S = TypeVar("S")
+
+log = logging.getLogger("holdfast")
 
 
 class Link:
@@ -33,8 +39,6 @@ class Link:
 
     def __init__(self, connect: Callable[[], Any], dialect: Dialect, clock: Clock) -> None:
         self.dialect = dialect
-        # Its transaction could not be ended: nobody may be lent this link again.
-        self.broken = False
         self._connect = connect
         self._clock = clock
         self._open()
@@ -42,7 +46,8 @@ class Link:
     def _open(self) -> None:
         with translated(self.dialect):
             self.raw = self._connect()
-        self.session = OwnSession(self.dialect, self.raw.cursor, self.dialect.style, self._clock)
+        session = OwnSession(self.dialect, self.raw.cursor, self.dialect.style, self._clock)
+        self.session = led_on(getattr(self, "session", None), session)
         self._lived = False
 
     def transact(self, work: Flow[T]) -> T:
@@ -64,6 +69,22 @@ class Link:
             self._roll_back()
             raise
 
+    @contextmanager
+    def lent(self) -> Iterator[Callable[[], None]]:
+        """As `transaction`, for statements of the application's own; gives what to call when those are over.
+
+        That raises TransactionEnded where the database, or the application, has ended the transaction meanwhile. What
+        the application did to its session is undone with the transaction.
+        """
+        self._begin()
+        mine = self.dialect.transaction_of(self.raw)
+        try:
+            yield lambda: insist_on(mine, self.dialect.transaction_of(self.raw))
+            self.tell(tidied("commit", self.dialect))
+        except BaseException:
+            self._roll_back()
+            raise
+
     def _begin(self) -> None:
         try:
             self.tell(self.dialect.begin)
@@ -77,15 +98,27 @@ class Link:
 
     def _roll_back(self) -> None:
         try:
-            self.tell("rollback")
-        except Exception:
-            self.broken = True
+            self.tell(tidied("rollback", self.dialect))
+        except (StoreError, TransactionError) as error:
+            # The link is not idle, so the pool closes it, and that rolls back. The error to hear about is the one that
+            # led here.
+            log.debug("a transaction could not be rolled back, so its connection is closed: %s", error)
+
+    def is_idle(self) -> bool:
+        """Tell whether the next borrower finds the connection outside of any transaction and statement."""
+        if self.dialect.is_idle(self.raw):
+            return True
+        if self.dialect.embedded:
+            # An interrupt came between two calls. Closing would do, but would take a database in memory with it.
+            self._roll_back()
+        return self.dialect.is_idle(self.raw)
 
     def tell(self, sql: str) -> None:
         with translated(self.dialect):
             self.dialect.tell(self.raw, sql)
 
     def close(self) -> None:
+        # A lost connection may refuse to be closed, each driver in its own way; it is gone all the same.
         with suppress(Exception):
             self.raw.close()
 
@@ -104,7 +137,7 @@ class AsyncLink:
     async def open(self) -> Self:
         with translated(self.dialect):
             self.raw = await self._connect()
-        self.session = self.dialect.asession(self.raw, self._clock)
+        self.session = led_on(getattr(self, "session", None), self.dialect.asession(self.raw, self._clock))
         self._lived = False
         return self
 
@@ -119,17 +152,38 @@ class AsyncLink:
     async def transaction(self) -> AsyncIterator[Any]:
         """Commit what the block did, or roll it back when it raises."""
         await self._begin()
-        try:
+        async with self._rolled_back():
             yield self.raw
+            await self.tell("commit")
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Callable[[], None]]:
+        """As `Link.lent`."""
+        await self._begin()
+        mine = self.dialect.atransaction_of(self.raw)
+        async with self._rolled_back():
+            self.dialect.lend(self.raw)
+            try:
+                yield lambda: insist_on(mine, self.dialect.atransaction_of(self.raw))
+            finally:
+                self.dialect.take_back(self.raw)
+            await self.tell(tidied("commit", self.dialect))
+
+    @asynccontextmanager
+    async def _rolled_back(self) -> AsyncIterator[None]:
+        try:
+            yield
         except Exception:
-            with suppress(Exception):
-                await self.tell("rollback")
+            try:
+                await self.tell(tidied("rollback", self.dialect))
+            except (StoreError, TransactionError) as error:
+                # As in `Link._roll_back`. A statement that still runs on the connection is one cause.
+                log.debug("a transaction could not be rolled back, so its connection is closed: %s", error)
             raise
         except BaseException:
             # Cancelled: waiting for a rollback is not ours to do; closing the connection rolls back.
             self.close()
             raise
-        await self.tell("commit")
 
     async def _begin(self) -> None:
         try:
@@ -142,13 +196,56 @@ class AsyncLink:
             await self.tell(self.dialect.begin)
         self._lived = True
 
+    def is_idle(self) -> bool:
+        """As `Link.is_idle`."""
+        return self.dialect.ais_idle(self.raw)
+
     async def tell(self, sql: str) -> None:
         with translated(self.dialect):
             await self.dialect.atell(self.raw, sql)
 
     def close(self) -> None:
+        # As in `Link.close`; on a closed event loop, `shut` ends what this cannot.
         with suppress(Exception):
             self.dialect.cut(self.raw)
+
+    def shut(self) -> None:
+        """Hang up on the server where the connection's event loop is closed: its transport can do nothing any more."""
+        handle = self.dialect.socket_of(self.raw)
+        if handle is not None and handle.fileno() >= 0:
+            # Another handle on the same socket: this one is the transport's to close. A peer that is gone is no matter.
+            with socket.socket(fileno=os.dup(handle.fileno())) as twin, suppress(OSError):
+                twin.shutdown(socket.SHUT_RDWR)
+
+
+def led_on(old: S | None, new: S) -> S:
+    """Let a flow that holds the session of a lost connection go on with the one that was opened in its stead."""
+    if old is None:
+        return new
+    vars(old).clear()
+    vars(old).update(vars(new))
+    return old
+
+
+L = TypeVar("L", Link, AsyncLink)
+
+
+class Lent(NamedTuple, Generic[L]):
+    """A connection in the application's hands, and what to call when its own statements are over."""
+
+    link: L
+    insist_on_it: Callable[[], None]
+
+
+def insist_on(mine: Any, now: Any) -> None:
+    """Raise unless the open transaction is the one that was begun."""
+    if now is None or now != mine:
+        raise TransactionEnded
+
+
+def tidied(end: str, dialect: Dialect) -> str:
+    """Write COMMIT or ROLLBACK with what undoes changes to the session."""
+    return f"{end}; {dialect.tidy}" if dialect.tidy else end
 
 
 def _drop(link: Link | AsyncLink | None) -> None:
@@ -235,8 +332,7 @@ class Loan:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         pool, link = self._pool, self._link
-        lost = isinstance(error, DatabaseUnavailable | GeneratorExit)
-        if lost or link.broken or self._closings != pool.closings:
+        if isinstance(error, DatabaseUnavailable) or self._closings != pool.closings or not link.is_idle():
             link.close()
             pool.put(None)
         else:
@@ -301,6 +397,31 @@ class AsyncPool:
             _drop(link)
             self.slots[place] = None
 
+    def close_with_loop(self) -> None:
+        """See to it that the running event loop closes the links before it is closed itself.
+
+        An event loop that ends, as `asyncio.run` does, closes the async generators that were begun on it.
+        """
+        self._keeper = self._kept_open()
+        # Its first step waits for nothing, so it can be taken without awaiting.
+        with suppress(StopIteration):
+            self._keeper.__anext__().send(None)
+
+    async def _kept_open(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self.close()
+            # Sockets close when the loop comes round to it.
+            await asyncio.sleep(0)
+
+    def shut(self) -> None:
+        """Hang up where the event loop is closed already."""
+        for place, link in enumerate(self.slots):
+            if link is not None:
+                link.shut()
+            self.slots[place] = None
+
 
 class AsyncLoan:
     """The async twin of `Loan`."""
@@ -344,7 +465,7 @@ class AsyncLoan:
         pool, link = self._pool, self._link
         # Cancelled in the middle of a statement: its reply would go to the next borrower.
         cut = error is not None and not isinstance(error, Exception)
-        if cut or isinstance(error, DatabaseUnavailable) or self._closings != pool.closings:
+        if cut or isinstance(error, DatabaseUnavailable) or self._closings != pool.closings or not link.is_idle():
             link.close()
             pool.put(None)
         else:

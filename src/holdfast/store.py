@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from holdfast import adopt, migrate
 from holdfast.dialects import SCHEMA_VERSION, dialect_for
 from holdfast.dialects.sqlite import MEMORY, path_of
-from holdfast.errors import DatabaseBusy, DatabaseUnavailable, redact
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError, redact
 from holdfast.flow import Flow, adrive, drive
-from holdfast.links import AsyncLink, AsyncPool, Link, Loan, Pool
+from holdfast.links import AsyncLink, AsyncPool, Lent, Link, Loan, Pool
 from holdfast.migrate import Migration
 from holdfast.options import StoreOptions
 from holdfast.threaded import AsyncTx
@@ -92,10 +92,19 @@ class Store:
         for tries in range(1, TRIES):
             try:
                 return self.run_once(work)
-            except (DatabaseBusy, DatabaseUnavailable):
+            except (DatabaseBusy, DatabaseUnavailable) as error:
+                self._after_failure(error, tries, self._pool)
                 time.sleep(pause_after(tries))
             work = again() if again else work
         return self.run_once(work)
+
+    def _after_failure(self, error: StoreError, tries: int, pool: Pool | AsyncPool) -> None:
+        """Have idle connections closed once a second one was lost: they have been through the same outage.
+
+        Else a pool of them takes more tries than there are.
+        """
+        if tries > 1 and isinstance(error, DatabaseUnavailable) and not self.in_memory:
+            pool.close()
 
     def run_once(self, work: Flow[T]) -> T:
         if not self.embedded:
@@ -109,7 +118,8 @@ class Store:
         for tries in range(1, TRIES):
             try:
                 return await self.arun_once(work)
-            except (DatabaseBusy, DatabaseUnavailable):
+            except (DatabaseBusy, DatabaseUnavailable) as error:
+                self._after_failure(error, tries, self._pool if self.embedded else self._apool())
                 await asyncio.sleep(pause_after(tries))
             work = again() if again else work
         return await self.arun_once(work)
@@ -141,11 +151,23 @@ class Store:
         with self._turn(), self._pool.link() as link, link.transaction():
             yield link
 
+    @contextmanager
+    def lent(self) -> Iterator[Lent[Link]]:
+        """Lend a sync connection inside a transaction to the application's own statements; see `Link.lent`."""
+        with self._turn(), self._pool.link() as link, link.lent() as insist_on_it:
+            yield Lent(link, insist_on_it)
+
     @asynccontextmanager
     async def alink(self) -> AsyncIterator[AsyncLink]:
         """Lend an async connection (not on SQLite, which has none)."""
         async with self._apool().link() as link:
             yield link
+
+    @asynccontextmanager
+    async def alent(self) -> AsyncIterator[Lent[AsyncLink]]:
+        """The async twin of `lent` (not on SQLite)."""
+        async with self._apool().link() as link, link.lent() as insist_on_it:
+            yield Lent(link, insist_on_it)
 
     def check(self) -> None:
         """Raise unless the tables are there in the version this library needs."""
@@ -157,8 +179,14 @@ class Store:
         if threads is not None:
             threads.shutdown(wait=True)
         self._pool.close()
-        for pool in list(self._async_pools.values()):
-            pool.close()
+        for loop, pool in list(self._async_pools.items()):
+            if loop.is_closed():
+                pool.shut()
+            elif loop.is_running():
+                # A transport is for its own loop's thread to touch.
+                loop.call_soon_threadsafe(pool.close)
+            else:
+                pool.close()
 
     def forget_loop(self) -> None:
         """Cut the async connections of the running event loop, before that loop is closed."""
@@ -190,8 +218,15 @@ class Store:
         loop = asyncio.get_running_loop()
         pool = self._async_pools.get(loop)
         if pool is None:
+            self._shut_closed_loops()
             pool = self._async_pools[loop] = AsyncPool(self.options.pool_size, self.aopen, self.options.connect_timeout)
+            pool.close_with_loop()
         return pool
+
+    def _shut_closed_loops(self) -> None:
+        """Hang up on connections whose event loop was closed in a hurry: they keep it alive, and it them."""
+        for loop in [loop for loop in self._async_pools if loop.is_closed()]:
+            self._async_pools.pop(loop).shut()
 
 
 class _Turn:
@@ -209,8 +244,3 @@ class _Turn:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._line.release()
-
-
-def outcome_unknown(error: BaseException) -> bool:
-    """Tell whether a failed write may have been committed all the same."""
-    return isinstance(error, DatabaseUnavailable)

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any
 
+from holdfast.errors import StoreError
 from holdfast.flow import Rows, Statement
-from holdfast.links import Link
+from holdfast.links import Lent, Link
 
 
 class AsyncTx:
@@ -47,10 +48,10 @@ class Threaded:
     on is over before the rollback, and never runs on a connection that went back to the pool.
     """
 
-    link: Link
+    lent: Lent[Link]
     tx: AsyncTx
 
-    def __init__(self, block: AbstractContextManager[Link]) -> None:
+    def __init__(self, block: AbstractContextManager[Lent[Link]]) -> None:
         self._block = block
         self._thread = ThreadPoolExecutor(1, "holdfast-transaction")
         self.on_commit: Callable[[], None] = lambda: None
@@ -61,7 +62,7 @@ class Threaded:
     async def __aenter__(self) -> Threaded:
         entering = asyncio.get_running_loop().run_in_executor(self._thread, self._block.__enter__)
         try:
-            self.link = await asyncio.shield(entering)
+            self.lent = await asyncio.shield(entering)
         except asyncio.CancelledError as error:
             # It may enter all the same: then it leaves right behind.
             self._thread.submit(self._leave_if_entered, error)
@@ -70,11 +71,13 @@ class Threaded:
         except BaseException:
             self._thread.shutdown(wait=False)
             raise
-        self.tx = AsyncTx(self.call, self.link)
+        self.tx = AsyncTx(self.call, self.lent.link)
         return self
 
     def _leave_if_entered(self, error: BaseException) -> None:
-        with suppress(BaseException):
+        # Nobody waits for the answer any more, and the pool lends the link again only if it is idle. The block raises
+        # the very error that it is given, or RuntimeError when it never began.
+        with suppress(asyncio.CancelledError, RuntimeError, StoreError):
             self._block.__exit__(type(error), error, error.__traceback__)
 
     async def __aexit__(
@@ -82,7 +85,7 @@ class Threaded:
     ) -> bool | None:
         if error is not None and not isinstance(error, Exception):
             # Cancelled: a statement that still runs would keep the lock on the file.
-            self.link.raw.interrupt()
+            self.lent.link.raw.interrupt()
         loop = asyncio.get_running_loop()
         leaving = loop.run_in_executor(self._thread, lambda: self._leave(kind, error, trace))
         self._thread.shutdown(wait=False)

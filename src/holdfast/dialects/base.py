@@ -152,6 +152,8 @@ class Dialect(ABC):
     # The parameter style of our own sync connections.
     style: ClassVar[Style]
     begin: ClassVar[str] = "begin"
+    # What undoes a handler's changes to its session; sent behind the COMMIT or ROLLBACK of its transaction.
+    tidy: ClassVar[str] = ""
     # True where there is no async driver: async callers get the sync pump on a thread.
     embedded: ClassVar[bool] = False
     # True where a deleted row stays in the indexes until the server has cleaned up: claims begin at a floor then.
@@ -237,9 +239,41 @@ class Dialect(ABC):
         """Tell whether an async connection of ours is known to be closed."""
         return bool(raw.is_closed())
 
+    @abstractmethod
+    def is_idle(self, raw: Any) -> bool:
+        """Tell whether a sync connection of ours is known to be outside of any transaction and statement.
+
+        In doubt it is not: the next borrower would run inside a stranger's transaction, or read a stranger's answer.
+        """
+
+    def ais_idle(self, raw: Any) -> bool:
+        """As `is_idle`, of an async connection."""
+        raise NotImplementedError(f"{self.name} has no async driver")
+
+    @abstractmethod
+    def transaction_of(self, raw: Any) -> Any:
+        """Return what tells a sync connection's open transaction from others, as far as it can be told; None: none."""
+
+    def atransaction_of(self, raw: Any) -> Any:
+        """As `transaction_of`, of an async connection."""
+        raise NotImplementedError(f"{self.name} has no async driver")
+
+    def lend(self, raw: Any) -> None:
+        """Let the application's own statements into the transaction of an async connection."""
+        return None
+
+    def take_back(self, raw: Any) -> None:
+        """Undo `lend`, before the transaction ends."""
+        return None
+
     def cut(self, raw: Any) -> None:
         """Close an async connection at once, whatever it is doing."""
         raw.terminate()
+
+    def socket_of(self, raw: Any) -> Any:
+        """Return the socket under an async connection of ours, if it is still there."""
+        transport = getattr(raw, "_transport", None)
+        return None if transport is None else transport.get_extra_info("socket")
 
     @abstractmethod
     def translate(self, error: BaseException) -> HoldfastError | None:

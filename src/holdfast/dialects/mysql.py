@@ -8,7 +8,6 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -16,6 +15,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.dialects.base import Dialect, Style, chain, is_plain
+from holdfast.dialects.mysql_drivers import LARGEST_PACKET, SESSION_TRACK, UNDER_WAY, async_class, sync_class
 from holdfast.dialects.sessions import Clock, OwnAsyncSession
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement
@@ -64,8 +64,6 @@ _LOST = frozenset(
 )
 # The time, as the SQL file writes it.
 NOW = "coalesce(cast(:now as datetime(6)), utc_timestamp(6))"
-# The protocol's own limit; each connection asks its server for its own.
-LARGEST_PACKET = 1 << 30
 _SETTINGS = ("unix_socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify", "charset")
 _STRICT = "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 
@@ -129,6 +127,17 @@ class Mysql(Dialect):
     def is_closed(self, raw: Any) -> bool:
         return not raw.connected
 
+    def is_idle(self, raw: Any) -> bool:
+        return bool(raw.open and raw.idle)
+
+    def ais_idle(self, raw: Any) -> bool:
+        return bool(raw.connected and raw.idle)
+
+    def transaction_of(self, raw: Any) -> Any:
+        return raw.which_transaction()
+
+    atransaction_of = transaction_of
+
     def cut(self, raw: Any) -> None:
         raw.close()
 
@@ -140,6 +149,8 @@ class Mysql(Dialect):
         text = " ".join(str(cause).split())
         if code in _BUSY:
             return errors.DatabaseBusy(_BUSY[code])
+        if UNDER_WAY in text:
+            return errors.ConnectionInUse()
         if code == 1062:
             return errors.UniqueViolation(text)
         if code == 1146:
@@ -201,7 +212,7 @@ class Address:
     def arguments(self) -> dict[str, Any]:
         common = {"database": self.database, "user": self.user, "password": self.password, "ssl": self.tls}
         where = {"unix_socket": self.unix_socket} if self.unix_socket else {"host": self.host, "port": self.port}
-        return common | where | {"charset": "utf8mb4", "autocommit": True}
+        return common | where | {"charset": "utf8mb4", "autocommit": True, "client_flag": SESSION_TRACK}
 
 
 def split_url(url: str) -> Address:
@@ -255,7 +266,7 @@ def opening(options: StoreOptions) -> tuple[str, ...]:
     return (
         "set session transaction isolation level read committed",
         f"set session time_zone = '+00:00', sql_mode = '{_STRICT}', innodb_lock_wait_timeout = {wait}, "
-        "group_concat_max_len = 1000000",
+        "group_concat_max_len = 1000000, session_track_state_change = 1",
         "select version(), @@sql_mode, @@max_allowed_packet",
     )
 
@@ -276,85 +287,6 @@ def check(version: str, sql_mode: str, packet: int = LARGEST_PACKET) -> int:
     return packet
 
 
-def check_size(sql: Any, largest: int, error: type[Exception]) -> None:
-    """Refuse what the server would answer by closing the connection: that looks like an outage and is tried again."""
-    if len(sql) * 4 > largest and len(sql.encode() if isinstance(sql, str) else sql) >= largest:
-        raise error(
-            1153, f"a statement of {len(sql):,} characters is larger than max_allowed_packet ({largest:,} bytes)"
-        )
-
-
-def given_args(args: tuple[Any, ...]) -> Any:
-    """Take arguments one by one, as asyncpg does, or as one sequence or mapping, as DB-API cursors do."""
-    if len(args) == 1 and isinstance(args[0], tuple | list | dict):
-        return args[0]
-    return args or None
-
-
-@cache
-def sync_class() -> Any:
-    """Make PyMySQL's connection one that a handler may `execute` on, as on those of the other databases."""
-    from pymysql.connections import Connection
-    from pymysql.constants.COMMAND import COM_QUERY
-    from pymysql.err import OperationalError
-
-    class SyncConnection(Connection):  # type: ignore[misc, unused-ignore]
-        packet = LARGEST_PACKET
-
-        def query(self, sql: Any, unbuffered: bool = False) -> Any:
-            check_size(sql, self.packet, OperationalError)
-            return super().query(sql, unbuffered)
-
-        def give_up_after(self, seconds: float | None) -> None:
-            """Take the server for lost when it says nothing for so long; None: wait for it."""
-            self._read_timeout = self._write_timeout = seconds
-
-        def answer(self, sql: str) -> list[bytes]:
-            """Ask, and return the packets of the answer unread: enough to tell one answer from another.
-
-            It takes three quarters of the CPU of a cursor's execute and fetch.
-            """
-            self._execute_command(COM_QUERY, sql)  # type: ignore[attr-defined, unused-ignore]
-            packets, ends = [], 0
-            # The columns end with a packet of that kind, and the rows do.
-            while ends < 2:
-                packet = self._read_packet()  # type: ignore[no-untyped-call, unused-ignore]
-                ends += packet.is_eof_packet()
-                packets.append(packet.get_all_data())
-            return packets
-
-        def execute(self, sql: str, *args: Any) -> Any:
-            cursor = self.cursor()
-            cursor.execute(sql, given_args(args))
-            return cursor
-
-    return SyncConnection
-
-
-@cache
-def async_class() -> Any:
-    """As `sync_class`, for asyncmy."""
-    from asyncmy.connection import Connection
-    from asyncmy.errors import OperationalError
-
-    class AsyncConnection(Connection):  # type: ignore[misc, unused-ignore]
-        packet = LARGEST_PACKET
-
-        async def query(self, sql: Any, unbuffered: bool = False) -> Any:
-            check_size(sql, self.packet, OperationalError)
-            return await super().query(sql, unbuffered)  # type: ignore[no-untyped-call, unused-ignore]
-
-        async def execute(self, sql: str, *args: Any) -> Any:
-            cursor = self.cursor()
-            await cursor.execute(sql, given_args(args))
-            return cursor
-
-        async def fetch(self, sql: str, *args: Any) -> Any:
-            return await (await self.execute(sql, *args)).fetchall()
-
-    return AsyncConnection
-
-
 def connect(url: str, options: StoreOptions) -> Any:
     """Open a PyMySQL connection that commits only when told to (autocommit with explicit BEGIN)."""
     timeout = max(1, int(options.connect_timeout))
@@ -372,6 +304,7 @@ def connect(url: str, options: StoreOptions) -> Any:
     except BaseException:
         raw.close()
         raise
+    raw.opened()
     raw.give_up_after(None)
     return raw
 
@@ -394,4 +327,5 @@ async def aconnect(url: str, options: StoreOptions, name: str) -> Any:
     except BaseException:
         raw.close()
         raise
+    raw.opened()
     return raw

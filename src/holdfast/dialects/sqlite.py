@@ -51,6 +51,16 @@ class Sqlite(Dialect):
     def connect(self, url: str) -> sqlite3.Connection:
         return connect(url, self.options)
 
+    def is_idle(self, raw: Any) -> bool:
+        try:
+            return not raw.in_transaction
+        except sqlite3.ProgrammingError:
+            # Closed, or another thread's.
+            return False
+
+    def transaction_of(self, raw: Any) -> Any:
+        return raw.in_transaction or None
+
     def translate(self, error: BaseException) -> HoldfastError | None:
         cause = next((e for e in _chain(error) if isinstance(e, sqlite3.Error)), None)
         if cause is None:

@@ -1,0 +1,196 @@
+"""Connections of the pools: none is lent in an unknown state, none outlives its event loop, a lost one is replaced."""
+
+import asyncio
+import gc
+import threading
+import time
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast, admin, jobs
+from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.model import NewJob
+from holdfast.store import Store
+from tests.servers import Postgres
+
+
+def new_job(job_id: str = "00000000-0000-7000-8000-000000000001") -> NewJob:
+    return NewJob(job_id, "default", "noop", "{}")
+
+
+def added(store: Store) -> str:
+    key = "`key`" if store.dialect.name == "mysql" else "key"
+    return f"insert into {store.dialect.table('meta')} ({key}, value) values ('left', 'open')"  # noqa: S608
+
+
+def is_there(store: Store) -> bool:
+    with store.link() as link:
+        cursor = link.raw.cursor()
+        cursor.execute(f"select count(*) from {store.dialect.table('meta')} where value = 'open'")  # noqa: S608
+        return bool(cursor.fetchone()[0])
+
+
+def test_a_connection_given_back_inside_a_transaction_is_not_lent_again(store: Store) -> None:
+    with store.link() as link:
+        link.tell(store.dialect.begin)
+        link.raw.cursor().execute(added(store))
+    store.run(jobs.enqueue(new_job()))
+    assert store.run(admin.show(new_job().id)).state == "pending"
+    other = Store(store.url)
+    assert not is_there(other)
+    assert other.run(admin.show(new_job().id)).state == "pending"
+    other.close()
+
+
+def test_an_async_connection_given_back_inside_a_transaction_is_not_lent_again(store: Store) -> None:
+    if store.embedded:
+        pytest.skip("SQLite has no async connections")
+
+    async def scene() -> None:
+        async with store.alink() as link:
+            await link.tell(store.dialect.begin)
+            await link.raw.execute(added(store))
+        await store.arun(jobs.enqueue(new_job()))
+        await store.aclose()
+
+    asyncio.run(scene())
+    assert not is_there(store)
+    assert store.run(admin.show(new_job().id)).state == "pending"
+
+
+def test_a_database_in_memory_outlives_an_interrupted_transaction() -> None:
+    store = Store("sqlite:///:memory:")
+    store.run(jobs.enqueue(new_job()))
+    with store.link() as link:
+        link.tell(store.dialect.begin)
+        link.raw.execute(added(store))
+    assert store.run(admin.show(new_job().id)).state == "pending"
+    assert not is_there(store)
+    store.close()
+
+
+def sessions(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+        ).fetchone()
+    assert found
+    return int(found[0])
+
+
+def until_sessions(url: str, most: int) -> int:
+    """Wait for a server that still ends sessions; return how many are left."""
+    deadline = time.monotonic() + 20
+    while (count := sessions(url)) > most and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return count
+
+
+def test_connections_do_not_pile_up_over_event_loops(pg_url: str) -> None:
+    hf = Holdfast(pg_url)
+    hf.migrate()
+
+    @hf.job
+    async def noop(n: int) -> None: ...
+
+    hf.close()
+    for n in range(10):
+        asyncio.run(noop.aenqueue(n=n))
+    assert until_sessions(pg_url, 0) == 0
+
+
+# What nobody closed in time complains when it is collected.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_connections_of_a_loop_that_was_closed_in_a_hurry_are_hung_up(pg_url: str) -> None:
+    hf = Holdfast(pg_url)
+    hf.migrate()
+
+    @hf.job
+    async def noop(n: int) -> None: ...
+
+    hf.close()
+    for n in range(10):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(noop.aenqueue(n=n))
+        loop.close()
+    assert until_sessions(pg_url, 1) == 1
+    hf.close()
+    assert until_sessions(pg_url, 0) == 0
+    del loop
+    gc.collect()
+
+
+def test_idle_connections_that_the_server_ended_are_replaced(pg_url: str) -> None:
+    """More of them than a call has tries."""
+    hf = Holdfast(pg_url)
+    hf.migrate()
+
+    @hf.job
+    async def noop(n: int) -> None: ...
+
+    async def scene() -> None:
+        for _ in range(5):
+            await asyncio.gather(*(noop.aenqueue(n=n) for n in range(20)))
+            end_sessions(pg_url)
+            await asyncio.gather(*(noop.aenqueue(n=n) for n in range(20)))
+        await hf.aclose()
+
+    asyncio.run(scene())
+    assert len(hf.store.run(admin.list_jobs(limit=1000))) == 200
+    hf.close()
+
+
+def end_sessions(url: str, share: float = 1.0) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid() and random() < %s",
+            [share],
+        )
+
+
+@pytest.mark.slow
+def test_cut_sessions_are_an_outage_and_never_a_refused_query(postgres: Postgres, pg_url: str) -> None:
+    hf = Holdfast(pg_url, pool_size=4)
+    hf.migrate()
+    over = threading.Event()
+
+    @hf.job
+    async def noop(n: str) -> None: ...
+
+    def cut() -> None:
+        while not over.wait(0.03):
+            end_sessions(pg_url, 0.5)
+
+    async def enqueue(who: int, answered: list[str], errors: list[HoldfastError]) -> None:
+        ends = time.monotonic() + 3
+        count = 0
+        while time.monotonic() < ends:
+            count += 1
+            try:
+                await noop.using(unique=f"{who}-{count}").aenqueue(n=f"{who}-{count}")
+                answered.append(f"{who}-{count}")
+            except HoldfastError as error:
+                errors.append(error)
+
+    async def scene() -> tuple[list[str], list[HoldfastError]]:
+        answered: list[str] = []
+        errors: list[HoldfastError] = []
+        await asyncio.gather(*(enqueue(who, answered, errors) for who in range(4)))
+        await hf.aclose()
+        return answered, errors
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        answered, errors = asyncio.run(scene())
+    finally:
+        over.set()
+        thread.join()
+    assert answered
+    assert [error for error in errors if not isinstance(error, DatabaseUnavailable)] == []
+    there = [view.payload for view in hf.store.run(admin.list_jobs(limit=100_000))]
+    assert len(there) == len(set(there))
+    assert {f'{{"n":"{name}"}}' for name in answered} <= set(there)
+    hf.close()
