@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, jobs, migrate
+from holdfast.dialects.base import TABLES
 from holdfast.errors import DatabaseUnavailable, LeaseLost
 from holdfast.flow import Flow, Steps, flow, run_text
 from holdfast.job import Job
@@ -299,8 +300,8 @@ def test_an_effect_and_its_completion_are_both_there_once_when_the_reply_is_lost
 
 def test_a_migration_whose_reply_is_lost_has_run_once(do: Do, direct: Store, url: str, cut: Cut) -> None:
     with psycopg.connect(url, autocommit=True) as admin:
-        admin.execute("drop table if exists holdfast_meta, holdfast_jobs, holdfast_finished, holdfast_keys")
-        admin.execute("drop table if exists holdfast_workers, holdfast_audit")
+        for table in TABLES:
+            admin.execute(f"drop table if exists holdfast_{table}")
     cut()
     do(migrate.apply(direct.migrations))
     direct.check()
