@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +34,7 @@ from holdfast.errors import redact
 from holdfast.events import WorkerStarted
 from holdfast.jobs import LEASE_EXPIRED
 from holdfast.model import JobView
-from tests import servers
+from tests.faults.shared import DATABASES, backlog, file_is_held, in_async_style, in_sync_style, own_database, until
 
 URL = "HOLDFAST_URL"
 LEASE = 3.0
@@ -108,14 +108,10 @@ class Works:
             link.raw.execute(self.sql(POST), self.row(job))
 
     def sql(self, text: str) -> str:
-        return text if self.holdfast.store.embedded else text.replace("?", "%s")
+        return in_sync_style(self.holdfast.store, text)
 
     def native(self, text: str) -> str:
-        if self.holdfast.store.dialect.name != "postgres":
-            return self.sql(text)
-        for number in range(1, text.count("?") + 1):
-            text = text.replace("?", f"${number}", 1)
-        return text
+        return in_async_style(self.holdfast.store, text)
 
 
 # What happens to it
@@ -140,11 +136,8 @@ class Producer(threading.Thread):
     def produce(self) -> None:
         with closing(self.works.connect()) as connection:
             while not self.stopped.wait(0.05):
-                if self._backlog() < BACKLOG:
+                if backlog(self.works.holdfast.store) < BACKLOG:
                     self._transact(connection)
-
-    def _backlog(self) -> int:
-        return self.works.holdfast.store.run(admin.count_jobs(Filter(states=("pending", "leased"))))
 
     def _transact(self, connection: Any) -> None:
         holdfast = self.works.holdfast
@@ -206,7 +199,7 @@ class Death(threading.Thread):
     def _freeze(self, victim: Member) -> None:
         """Stop a worker for longer than its lease; it comes back as a zombie and must change nothing."""
         victim.freeze()
-        if self._file_is_held():
+        if file_is_held(self.works.holdfast.store):
             # SQLite has one write lock: whoever sleeps on it stops everybody, and innocent leases run out.
             victim.thaw()
             return
@@ -214,21 +207,9 @@ class Death(threading.Thread):
         self.asleep[victim] = time.monotonic() + LEASE * random.uniform(1.2, 1.6)
 
     def _thaw(self, now: float) -> None:
-        for member in [member for member, until in self.asleep.items() if until <= now]:
+        for member in [member for member, end in self.asleep.items() if end <= now]:
             del self.asleep[member]
             member.thaw()
-
-    def _file_is_held(self) -> bool:
-        if not self.works.holdfast.store.embedded:
-            return False
-        with closing(self.works.connect()) as probe:
-            probe.execute("pragma busy_timeout = 300")
-            try:
-                probe.execute("begin immediate")
-                probe.execute("rollback")
-            except Exception:
-                return True
-        return False
 
 
 # What comes of it
@@ -411,8 +392,7 @@ def _drained(works: Works, crew: Crew, producer: Producer, death: Death, seconds
 
 
 def until_empty(works: Works) -> None:
-    live = Filter(states=("pending", "leased"))
-    until("every job ended", lambda: works.holdfast.store.run(admin.count_jobs(live)) == 0, DRAIN)
+    until("every job ended", lambda: backlog(works.holdfast.store) == 0, DRAIN)
 
 
 def read_ledger(
@@ -437,14 +417,6 @@ def finished(works: Works) -> int:
     return works.holdfast.store.run(admin.count_jobs(Filter(states=("done",))))
 
 
-def until(what: str, reached: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {seconds:.0f} s in vain until {what}")
-        time.sleep(0.1)
-
-
 # The command
 
 
@@ -463,14 +435,8 @@ def databases(urls: list[str]) -> Iterator[list[str]]:
     if urls:
         yield urls
         return
-    with tempfile.TemporaryDirectory(prefix="holdfast-kill-") as folder, ExitStack() as stack:
-        found = [f"sqlite:///{folder}/kill.db"]
-        for server in (servers.Postgres, servers.MariaDB, servers.MySQL):
-            try:
-                found.append(stack.enter_context(server()).fresh_database())
-            except servers.Unavailable as absent:
-                print(absent)
-        yield found
+    with ExitStack() as stack:
+        yield [ground.url for name in DATABASES if (ground := stack.enter_context(own_database(name))) is not None]
 
 
 def main(arguments: list[str] | None = None) -> int:

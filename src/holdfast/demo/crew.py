@@ -106,11 +106,16 @@ class Crew:
 
 def serve(app: Holdfast, **options: Any) -> int:
     """Run one worker in this process, as a member of a crew, until it is dismissed."""
-    threading.Thread(target=_end_with_employer, daemon=True).start()
+    end_with_employer()
     return run_one(app, name=os.environ.get(NAME, "worker"), **options)
 
 
-def _end_with_employer() -> None:
+def end_with_employer() -> None:
+    """End this process when the one that started it is gone."""
+    threading.Thread(target=_await_end_of_input, daemon=True).start()
+
+
+def _await_end_of_input() -> None:
     # Unbuffered: a thread that waits inside a buffered reader breaks the interpreter's own shutdown.
     while os.read(0, 1):
         pass
