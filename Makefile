@@ -1,15 +1,16 @@
 # `make` lists the targets. Python 3.11+ and its venv module are all that must be there.
 PYTHON ?= python3
 SECONDS_OF_KILLING ?= 60
+SECONDS_OF_HISTORY ?= 180
 BIN := .venv/bin
 DEMO := .venv-demo/bin
 PIP := python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix bench kill galera docs clean python
+.PHONY: help demo test check fix bench kill histories galera docs clean python
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # With a URL the demo needs that database's driver, which only .venv has.
 demo: $(if $(URL),.venv/ready,.venv-demo/ready) ## Watch jobs survive a killed worker, on SQLite (URL=postgresql://… for another database)
@@ -37,6 +38,9 @@ bench: .venv/ready ## Measure beside raw SQL and other queues (ARGS="--no-peers 
 
 kill: .venv/ready ## Kill workers at random for a minute and count what was lost
 	@$(BIN)/python -m tests.faults.kill --seconds $(SECONDS_OF_KILLING)
+
+histories: .venv/ready ## Do everything to jobs at once while processes die, three minutes a database, and check it
+	@$(BIN)/python -m tests.histories --seconds $(SECONDS_OF_HISTORY) $(ARGS)
 
 galera: .venv/ready ## Kill a node of a three-node Galera cluster and count what was lost
 	@$(BIN)/pytest tests/galera -m galera $(ARGS)
