@@ -12,6 +12,7 @@ from holdfast.errors import redact
 from tests.faults.shared import DATABASES, own_database
 from tests.histories import acts
 from tests.histories.checker import check
+from tests.histories.choices import OTHERS
 from tests.histories.report import table, told
 from tests.histories.run import Orders, run
 
@@ -48,7 +49,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         "--without",
         type=lambda text: frozenset(text.split(",")),
         default=frozenset(),
-        help=f"leave out what handlers do ({', '.join(acts.ALL)}), or the queue that keeps nothing (brief)",
+        help=f"leave out some of {', '.join((*acts.ALL, *OTHERS))}",
     )
     parser.add_argument(
         "--keep", type=Path, help="a folder that takes what the processes wrote, a folder each database"
@@ -57,7 +58,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     said = parser.parse_args(arguments)
     if strange := [name for name in said.on.split(",") if name not in DATABASES]:
         parser.error(f"--on: {strange[0]} is not one of {', '.join(DATABASES)}")
-    if strange := said.without - {*acts.ALL, "brief"}:
+    if strange := said.without - {*acts.ALL, *OTHERS}:
         parser.error(f"--without: {sorted(strange)[0]} is not known")
     return said
 

@@ -22,6 +22,8 @@ KINDS = {
     "few": 1,
     "few_def": 1,
 }
+# What can be left out beside acts: the queue that keeps nothing, and transactions that see one snapshot.
+OTHERS = ("brief", "repeatable")
 WITHOUT_EFFECT = frozenset({"plain", "plain_def"})
 # Rare ones: they take the process along, or stop a whole worker for a while.
 RARE = frozenset({*acts.KILLERS, "block"})

@@ -26,12 +26,15 @@ AT_ONCE = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """One call to make: its jobs, whether in a transaction of ours, and whether that commits."""
+    """One call to make: its jobs, whether in a transaction of the application's own, and whether that commits."""
 
     name: str
     jobs: list[Wanted]
     tx: bool
     commits: bool
+    # Of the transaction: whether it sees only what was there when it began, and how long it takes before the enqueue.
+    repeatable: bool
+    pause: float
 
 
 class Planner:
@@ -40,7 +43,8 @@ class Planner:
     def __init__(self, name: str) -> None:
         self._name = f"{name}-{os.getpid()}"
         self._count = itertools.count(1)
-        self.choices = Choices(f"{os.environ[SEED]}/{name}", frozenset(os.environ[WITHOUT].split(",")))
+        self.without = frozenset(os.environ[WITHOUT].split(","))
+        self.choices = Choices(f"{os.environ[SEED]}/{name}", self.without)
         self.random = self.choices.random
 
     def plan(self) -> Plan:
@@ -48,7 +52,9 @@ class Planner:
         count = self.random.choices((1, self.random.randint(2, 12)), (3, 1))[0]
         jobs = [self._named(self.choices.job(f"{name}/{place}")) for place in range(count)]
         tx = self.random.random() < 0.35
-        return Plan(name, jobs, tx, commits=not tx or self.random.random() < 0.7)
+        repeatable = self.random.random() < 0.3 and "repeatable" not in self.without
+        commits = not tx or self.random.random() < 0.7
+        return Plan(name, jobs, tx, commits, repeatable, pause=self.random.choice((0.0, 0.03)))
 
     def _named(self, wanted: Wanted) -> Wanted:
         """Give a few jobs a key, some of these both."""
@@ -86,8 +92,9 @@ def enqueue(plan: Plan, call: Call) -> None:
     if not plan.tx:
         call.answered(hf.enqueue_many(bound) if len(bound) > 1 else [hf.enqueue_bound(bound[0])])
         return
-    with Own(store) as own:
+    with Own(store, repeatable=plan.repeatable) as own:
         put(store, own.tx, ORDER, plan.name)
+        time.sleep(plan.pause)
         call.answered(hf.enqueue_many(bound, tx=own.tx))
         if plan.commits:
             own.commit()
@@ -116,8 +123,9 @@ async def aenqueue(plan: Plan, call: Call) -> None:
     if not plan.tx:
         call.answered(await hf.aenqueue_many(bound) if len(bound) > 1 else [await hf.aenqueue_bound(bound[0])])
         return
-    async with AsyncOwn(store) as own:
+    async with AsyncOwn(store, repeatable=plan.repeatable) as own:
         await aput(store, own.tx, ORDER, plan.name)
+        await asyncio.sleep(plan.pause)
         call.answered(await hf.aenqueue_many(bound, tx=own.tx))
         if plan.commits:
             await own.commit()

@@ -33,15 +33,25 @@ async def aput(store: Store, tx: Any, text: str, *row: Any) -> None:
     await tx.execute(in_async_style(store, text), *given)
 
 
+def opening(store: Store, repeatable: bool) -> list[str]:
+    """List what begins a transaction; a repeatable one does not see what others commit meanwhile."""
+    begin, isolation = store.dialect.begin, "set transaction isolation level repeatable read"
+    if store.embedded or not repeatable:
+        return [begin]
+    # MySQL sets it for the next transaction, PostgreSQL for this one.
+    return [isolation, begin] if store.dialect.name == "mysql" else [begin, isolation]
+
+
 class Own:
     """A connection of the application's own inside a transaction, which it ends itself."""
 
-    def __init__(self, store: Store) -> None:
-        self._begin = store.dialect.begin
+    def __init__(self, store: Store, *, repeatable: bool = False) -> None:
+        self._opening = opening(store, repeatable)
         self.tx = store.dialect.connect(store.url)
 
     def __enter__(self) -> "Own":
-        self.tx.execute(self._begin)
+        for statement in self._opening:
+            self.tx.execute(statement)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,12 +67,14 @@ class AsyncOwn:
 
     tx: Any
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, repeatable: bool = False) -> None:
         self._store = store
+        self._opening = opening(store, repeatable)
 
     async def __aenter__(self) -> "AsyncOwn":
         self.tx = await self._connect()
-        await self.tx.execute(self._store.dialect.begin)
+        for statement in self._opening:
+            await self.tx.execute(statement)
         return self
 
     async def _connect(self) -> Any:
