@@ -189,16 +189,19 @@ def cancelled_and_started(story: Story) -> None:
 
 @bad("a job died unstarted")
 def dead_and_never_started(story: Story) -> None:
-    story.enqueue("innocent", ("e", True))
-    story.history.rows.append(row("e", "innocent/0", "dead", errors=[{"type": "LeaseExpired"}]))
+    story.enqueue("innocent", ("e", True), ("f", True))
+    for place, job_id in enumerate("ef"):
+        story.history.rows.append(row(job_id, f"innocent/{place}", "dead", errors=[{"type": "LeaseExpired"}]))
 
 
 @bad("a job died unstarted")
 def dead_and_not_started_since_its_replay(story: Story) -> None:
-    story.enqueue("innocent", ("e", True))
-    story.start("e", "innocent/0")
-    story.act("replay", "e")
-    story.history.rows.append(row("e", "innocent/0", "dead", fence=4, replays=1, errors=[{"type": "LeaseExpired"}]))
+    story.enqueue("innocent", ("e", True), ("f", True))
+    for place, job_id in enumerate("ef"):
+        tag = f"innocent/{place}"
+        story.start(job_id, tag)
+        story.act("replay", job_id)
+        story.history.rows.append(row(job_id, tag, "dead", fence=4, replays=1, errors=[{"type": "LeaseExpired"}]))
 
 
 @bad("a dead letter has no error")

@@ -14,6 +14,9 @@ from tests.histories.log import Event
 
 # What a rule finds: the job or call, and what is wrong with it.
 Found = Iterator[tuple[str, str]]
+# Errors for which a job dies before its handler is called.
+UNREADABLE = ("InvalidPayload", "UnknownKind", "PayloadTooLarge")
+
 Fate = Literal["committed", "rolled back", "unknown"]
 
 
@@ -158,6 +161,21 @@ class History:
         """By job, what people did to it, the earliest first."""
         lines = sorted(self.audit, key=lambda line: line.at)
         return _grouped((str(line.job_id), line) for line in lines)
+
+    @cached_property
+    def unstarted_by_worker(self) -> dict[str, list[JobView]]:
+        """By the worker that had them last, the dead letters that were not started since enqueue or replay."""
+        return _grouped(
+            (str((row.last_error or {}).get("worker", "")), row) for row in self.rows if self._unstarted(row)
+        )
+
+    def _unstarted(self, row: JobView) -> bool:
+        error = str((row.last_error or {}).get("type", ""))
+        if row.state != "dead" or error.rpartition(".")[2] in UNREADABLE:
+            return False
+        replays = [line.at.timestamp() for line in self.acts.get(row.id, ()) if line.action == "replay"]
+        since = max(replays, default=0.0)
+        return not any(start.wall >= since for start in self.starts.get(row.id, ()))
 
     def discarded(self, job_id: str) -> bool:
         return any(line.action == "discard" for line in self.acts.get(job_id, ()))

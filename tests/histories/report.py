@@ -64,6 +64,7 @@ def figures(history: History) -> dict[str, object]:
         "acts of people": _counted(Counter(line.action for line in history.audit)),
         **{deed: deeds[deed] for deed in DEEDS if deeds[deed]},
         "died although attempts had not been started": sum(map(bool, _cheated(history))),
+        "died in the instant before their start": sum(len(rows) == 1 for rows in history.unstarted_by_worker.values()),
         "seconds to drain": "never" if history.drained is None else f"{history.drained:.1f}",
     }
 

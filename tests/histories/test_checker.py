@@ -81,9 +81,20 @@ def test_attempts_that_were_given_back_are_not_too_many(story: Story, how: str) 
     assert story.broken() == set()
 
 
+def test_of_each_process_one_job_may_die_between_the_record_of_its_start_and_the_start(story: Story) -> None:
+    story.enqueue("unlucky", ("e", True), ("f", True))
+    for place, (job_id, worker) in enumerate((("e", "one"), ("f", "other"))):
+        error = {"type": "LeaseExpired", "worker": worker}
+        story.history.rows.append(row(job_id, f"unlucky/{place}", "dead", errors=[error]))
+
+    assert story.broken() == set()
+
+
 def test_a_payload_that_cannot_be_read_dies_unstarted(story: Story) -> None:
-    story.enqueue("bad", ("e", True))
-    story.history.rows.append(row("e", "bad/0", "dead", errors=[{"type": "holdfast.errors.InvalidPayload"}]))
+    story.enqueue("bad", ("e", True), ("f", True))
+    for place, job_id in enumerate("ef"):
+        error = {"type": "holdfast.errors.InvalidPayload"}
+        story.history.rows.append(row(job_id, f"bad/{place}", "dead", errors=[error]))
 
     assert story.broken() == set()
 
