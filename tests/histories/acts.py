@@ -37,8 +37,8 @@ class Trouble(Exception):
 def attempt(log: Log, job: Job, tag: str, acts: list[str]) -> Iterator[str]:
     """Write down that a handler started and how it ended; gives what it is to do."""
     about = {"job": job.id, "fence": job.fence, "attempt": job.attempt}
-    log.write("started", **about, tag=tag, most=job.max_attempts)
     act = act_of(job, acts)
+    log.write("started", **about, tag=tag, most=job.max_attempts, act=act)
     try:
         yield act
     except BaseException as error:

@@ -242,6 +242,21 @@ def replayed_and_not_counted(story: Story) -> None:
     story.act("replay", "b")
 
 
+@bad("an outage was told as a refusal")
+def a_call_that_was_refused(story: Story) -> None:
+    story.enqueue("refused", ("e", True))
+    story.history.events.pop()
+    story.say("failed", ENQUEUER, call="refused", error="QueryFailed: cannot switch to state 11")
+
+
+@bad("an outage was told as a refusal")
+def an_attempt_that_was_refused(story: Story) -> None:
+    story.enqueue("refused", ("e", True))
+    story.start("e", "refused/0")
+    story.end("e", how="QueryFailed")
+    story.done("e", "refused/0", fence=3)
+
+
 @bad("a process ended by itself")
 def a_worker_that_broke(story: Story) -> None:
     story.say("ended by itself", 1, name="near1", victim=WORKER, code=1, said="Traceback …")

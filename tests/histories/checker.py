@@ -42,6 +42,7 @@ RULES: dict[str, Rule] = {
     "a job is live and finished": jobs.in_both_tables,
     "a job is stuck": jobs.stuck,
     "an act of people is forgotten": jobs.acts_forgotten,
+    "an outage was told as a refusal": jobs.refused,
     "a process ended by itself": jobs.ended_by_itself,
 }
 

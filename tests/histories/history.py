@@ -52,6 +52,7 @@ class Start:
     fence: int
     attempt: int
     most: int
+    act: str
     pid: int
     at: float
     wall: float

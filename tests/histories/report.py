@@ -54,12 +54,14 @@ def figures(history: History) -> dict[str, object]:
         "… of unknown end": sum(call.fate == "unknown" for call in calls),
         "… in transactions of the application's own": sum(call.tx for call in calls),
         "… in transactions of handlers": sum(call.inside is not None for call in calls),
+        "… failed": _counted(Counter(event["error"].partition(":")[0] for event in history.said("failed"))),
         "jobs in the tables": len(history.rows),
         "… ended": _counted(Counter(row.state for row in history.rows)),
         "handlers started": len(starts),
         "… left by": _counted(ends),
         "… cut off in the middle": len(starts) - len(history.ends),
         "leases that ran out": sum(e.get("type") == LEASE_EXPIRED for row in history.rows for e in row.errors),
+        "errors of attempts": _counted(Counter(_short(e.get("type")) for row in history.rows for e in row.errors)),
         "effects": len(history.effects),
         "acts of people": _counted(Counter(line.action for line in history.audit)),
         **{deed: deeds[deed] for deed in DEEDS if deeds[deed]},
@@ -74,6 +76,10 @@ def _cheated(history: History) -> Iterator[bool]:
     for row in history.rows:
         if row.state == "dead" and (row.last_error or {}).get("type") == LEASE_EXPIRED:
             yield len(history.starts.get(row.id, ())) < row.max_attempts
+
+
+def _short(name: object) -> str:
+    return str(name).rpartition(".")[2]
 
 
 def _counted(counts: Counter[str]) -> str:

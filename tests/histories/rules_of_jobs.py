@@ -166,6 +166,18 @@ def _is_of(written: str, action: str) -> bool:
     return written in (("run_now", "replay") if action == "retry" else (action,))
 
 
+def refused(history: History) -> Found:
+    """No lost session or busy database is told as a statement that the database refuses."""
+    for event in history.said("failed"):
+        if event["error"].startswith("QueryFailed"):
+            yield event["call"], event["error"]
+    for job_id, starts in history.starts.items():
+        for start in starts:
+            # One that goes on in a transaction that the database has ended is refused with good reason.
+            if history.ends.get((job_id, start.fence)) == "QueryFailed" and start.act != "swallow":
+                yield job_id, f"attempt {start.attempt} ended with QueryFailed"
+
+
 def ended_by_itself(history: History) -> Found:
     """No process ends that nobody killed or stopped, except by a handler that takes it along."""
     for event in history.said("ended by itself"):

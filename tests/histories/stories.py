@@ -49,8 +49,9 @@ class Story:
             self.history.orders.add(name)
             self.say("committed", ENQUEUER, call=name)
 
-    def start(self, job_id: str, tag: str, fence: int = 1, attempt: int = 1, pid: int = WORKER, most: int = 3) -> None:
-        self.say("started", pid, job=job_id, tag=tag, fence=fence, attempt=attempt, most=most)
+    def start(self, job_id: str, tag: str, fence: int = 1, pid: int = WORKER, **said: Any) -> None:
+        usual = {"attempt": 1, "most": 3, "act": "ok"}
+        self.say("started", pid, job=job_id, tag=tag, fence=fence, **(usual | said))
 
     def end(self, job_id: str, fence: int = 1, how: str = "returned", pid: int = WORKER) -> None:
         self.say("ended", pid, job=job_id, fence=fence, attempt=1, how=how)

@@ -99,6 +99,15 @@ def test_a_payload_that_cannot_be_read_dies_unstarted(story: Story) -> None:
     assert story.broken() == set()
 
 
+def test_a_handler_that_goes_on_in_a_transaction_that_is_over_is_refused(story: Story) -> None:
+    story.enqueue("swallowed", ("e", True))
+    story.start("e", "swallowed/0", act="swallow")
+    story.end("e", how="QueryFailed")
+    story.done("e", "swallowed/0", fence=3)
+
+    assert story.broken() == set()
+
+
 def test_a_unique_job_may_follow_another(story: Story) -> None:
     story.enqueue("unique", ("e", True), ("f", True), unique="u")
     story.done("e", "unique/0", unique="u")
