@@ -179,6 +179,25 @@ def an_attempt_beyond_the_last(story: Story) -> None:
     story.done("e", "beyond/0", fence=3)
 
 
+@bad("a job started before it was due")
+def started_before_its_delay(story: Story) -> None:
+    story.enqueue("later", ("e", True), options={"run_after": 3600.0})
+    story.done("e", "later/0")
+
+
+@bad("a job died with attempts left")
+def dead_with_attempts_left(story: Story) -> None:
+    story.enqueue("early", ("e", True))
+    story.start("e", "early/0")
+    story.history.rows.append(row("e", "early/0", "dead", attempts=2, errors=[{"type": "Trouble"}]))
+
+
+@bad("a job was cancelled by nobody")
+def cancelled_and_nobody_asked(story: Story) -> None:
+    story.enqueue("odd", ("e", True))
+    story.history.rows.append(row("e", "odd/0", "cancelled"))
+
+
 @bad("a cancelled job ran")
 def cancelled_and_started(story: Story) -> None:
     story.enqueue("unwanted", ("e", True))

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from holdfast.model import JobView
-from tests.histories.history import Found, History, Start
+from tests.histories.history import UNREADABLE, Found, History, Start, tag_of
 
 # Effects
 
@@ -93,6 +93,16 @@ def ran_after_cancel(history: History) -> Found:
             yield row.id, f"cancelled with fence {row.fence}, and started with {later}"
 
 
+def started_early(history: History) -> Found:
+    """A job that was enqueued for later does not start before, unless people make it due."""
+    for row in history.rows:
+        delay = history.wanted(tag_of(row)).get("options", {}).get("run_after", 0.0)
+        due = row.created_at.timestamp() + delay
+        early = [start for start in history.starts.get(row.id, ()) if start.wall < due]
+        if early and not any(line.action in ("run_now", "replay") for line in history.acts.get(row.id, ())):
+            yield row.id, f"started {due - early[0].wall:.3f} s before it was due"
+
+
 # Ends
 
 
@@ -119,6 +129,23 @@ def died_silently(history: History) -> Found:
     for row in history.rows:
         if row.state == "dead" and not row.errors:
             yield row.id, "dead, with no error"
+
+
+def died_early(history: History) -> Found:
+    """A job dies of its last attempt, or because its handler says so."""
+    for row in history.rows:
+        fatal = str((row.last_error or {}).get("type", "")).rpartition(".")[2] in ("Fatal", *UNREADABLE)
+        if row.state == "dead" and not fatal and row.attempts < row.max_attempts:
+            yield row.id, f"dead after {row.attempts} of {row.max_attempts} attempts; {_errors(row)}"
+
+
+def cancelled_by_nobody(history: History) -> Found:
+    """A job ends as cancelled because people or its handler say so."""
+    for row in history.rows:
+        by_people = any(line.action.startswith("cancel") for line in history.acts.get(row.id, ()))
+        by_itself = any(history.ends.get((row.id, start.fence)) == "cancel" for start in history.starts.get(row.id, ()))
+        if row.state == "cancelled" and not by_people and not by_itself:
+            yield row.id, "cancelled, and nobody asked for it"
 
 
 def done_unstarted(history: History) -> Found:

@@ -17,7 +17,7 @@ WORKER, ENQUEUER, PERSON = 10, 20, 30
 
 def row(job_id: str, tag: str, state: Any = "done", fence: int = 1, **said: Any) -> JobView:
     nothing: dict[str, Any] = dict.fromkeys(JobView.__dataclass_fields__)
-    usual = {"kind": "book", "queue": "default", "errors": [], "replays": 0, "max_attempts": 3, "attempts": 1}
+    usual = {"kind": "book", "queue": "default", "errors": [], "replays": 0, "max_attempts": 3, "attempts": 3}
     payload = msgspec.json.encode({"tag": tag, "acts": ["ok"]}).decode()
     times = {"created_at": NOW, "available_at": NOW, "finished_at": NOW + timedelta(seconds=1)}
     return JobView(

@@ -90,6 +90,23 @@ def test_of_each_process_one_job_may_die_between_the_record_of_its_start_and_the
     assert story.broken() == set()
 
 
+def test_a_fatal_error_needs_no_further_attempts(story: Story) -> None:
+    story.enqueue("fatal", ("e", True))
+    story.start("e", "fatal/0")
+    error = {"type": "holdfast.errors.Fatal"}
+    story.history.rows.append(row("e", "fatal/0", "dead", attempts=1, errors=[error]))
+
+    assert story.broken() == set()
+
+
+def test_a_job_for_later_may_be_made_due(story: Story) -> None:
+    story.enqueue("later", ("e", True), options={"run_after": 3600.0})
+    story.act("run_now", "e")
+    story.done("e", "later/0")
+
+    assert story.broken() == set()
+
+
 def test_a_payload_that_cannot_be_read_dies_unstarted(story: Story) -> None:
     story.enqueue("bad", ("e", True), ("f", True))
     for place, job_id in enumerate("ef"):

@@ -8,7 +8,7 @@ from tests.histories.checker import check
 from tests.histories.report import figures, told
 from tests.histories.run import Orders, run
 
-SECONDS = 6
+SECONDS = 5
 
 
 @pytest.mark.slow
