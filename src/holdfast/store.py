@@ -127,7 +127,12 @@ class Store:
     def arun_once(self, work: Flow[T]) -> Awaitable[T]:
         if self.embedded:
             # SQLite has no async driver: one hop to a thread for the whole flow, not one per statement.
-            return asyncio.get_running_loop().run_in_executor(self._executor(), self.run_once, work)
+            try:
+                return asyncio.get_running_loop().run_in_executor(self._executor(), self.run_once, work)
+            except RuntimeError as error:
+                # The process may have no more threads for a moment. The executor keeps the work and may still do it
+                # later, so it counts as sent: a repeat must be ready for that, as after a lost reply.
+                raise DatabaseUnavailable(f"no thread could be started for it: {error}") from error
         return self._apool().transact(work)
 
     def run_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:

@@ -70,6 +70,36 @@ def test_a_database_in_memory_outlives_an_interrupted_transaction() -> None:
     store.close()
 
 
+def test_a_moment_without_threads_costs_an_async_enqueue_a_repeat(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = Holdfast(sqlite_url)
+    hf.migrate()
+
+    @hf.job
+    async def noop(n: int) -> None: ...
+
+    refused: list[str] = []
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name.startswith("holdfast-sqlite") and len(refused) < 2:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    async def scene() -> str:
+        answer = await noop.aenqueue(n=1)
+        await hf.aclose()
+        return answer.id
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    job_id = asyncio.run(scene())
+    assert len(refused) == 2
+    assert [view.id for view in hf.store.run(admin.list_jobs())] == [job_id]
+    hf.close()
+
+
 def sessions(url: str) -> int:
     with psycopg.connect(url) as connection:
         found = connection.execute(
