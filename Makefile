@@ -7,7 +7,10 @@ DEMO := .venv-demo/bin
 PIP := python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix bench kill histories galera docs clean python
+.PHONY: help demo test check ruff mypy imports fix bench kill histories galera docs clean python
+
+# Tests start hundreds of Python processes: each would compile every module again, half of its start.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,16 +19,26 @@ help: ## List these targets
 demo: $(if $(URL),.venv/ready,.venv-demo/ready) ## Watch jobs survive a killed worker, on SQLite (URL=postgresql://… for another database)
 	@$(if $(URL),$(BIN)/holdfast demo --url "$(URL)",$(DEMO)/holdfast demo) $(ARGS)
 
-test: check ## Check, then run every test on real servers (ARGS="-k name" passes options to pytest)
+# With ARGS in one process: most of them name a few tests, and each process starts its own servers.
+test: check ## Check, then run every test on real servers (ARGS="-k name" passes options to pytest, in one process)
+	@echo "==> servers"
+	@$(BIN)/python -m tests.fetch
 	@echo "==> tests"
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest $(or $(ARGS),-n auto --dist worksteal)
 
 check: .venv/ready ## Lint, check the format, the types and who imports whom
+	@$(MAKE) --no-print-directory --jobs --output-sync ruff mypy imports
+
+ruff:
 	@echo "==> ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+mypy:
 	@echo "==> mypy"
 	@$(BIN)/mypy
+
+imports:
 	@echo "==> import-linter"
 	@$(BIN)/lint-imports --no-logo
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +101,30 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Say how many processes `-n auto` means; each starts servers of its own."""
+    return min(4, len(os.sched_getaffinity(0)))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # Only in a worker of pytest-xdist: what it returns to the process that prints the summary.
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["missing"] = servers.missing
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    servers.missing.update(getattr(node, "workeroutput", {}).get("missing", {}))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Say last, after pytest's list of failures, what was skipped and why, and what could not be had."""
+    yield
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped {count}: {reason}", yellow=True)
     for name, why in sorted(servers.missing.items()):
-        terminalreporter.write_line(f"not to be had here: {name} ({why})", yellow=True)
+        if str(absent := servers.Unavailable(name, why)) not in reasons:
+            terminalreporter.write_line(str(absent), yellow=True)
