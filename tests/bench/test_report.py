@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from holdfast import __version__
 from holdfast.bench import page, plot, report
 from holdfast.bench.measure import Figure, Result
 from holdfast.bench.studies import Finding
@@ -33,6 +34,10 @@ def test_every_side_has_its_line() -> None:
             ["", "", "peer", "not measured", "", "", "", "", ""],
         ],
     ]
+
+
+def test_the_report_says_which_holdfast_it_was() -> None:
+    assert report.machine()["packages"]["holdfast"] == __version__
 
 
 def test_bars_are_as_long_as_their_medians() -> None:

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
+from holdfast import __version__
 from holdfast.bench.measure import Figure, Result
 from holdfast.bench.studies import Finding
 
-PACKAGES = ("holdfast", "asyncpg", "psycopg", "asyncmy", "PyMySQL", "uvloop", "msgspec")
+PACKAGES = ("asyncpg", "psycopg", "asyncmy", "PyMySQL", "uvloop", "msgspec")
 
 
 def machine() -> dict[str, Any]:
@@ -28,7 +29,7 @@ def machine() -> dict[str, Any]:
         "cpu": _cpu(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "load_before": round(os.getloadavg()[0], 2),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {"holdfast": __version__, **{name: found for name in PACKAGES if (found := _version(name))}},
     }
 
 

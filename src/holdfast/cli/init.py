@@ -86,7 +86,7 @@ More to try:
     holdfast dead list --app shop:hf
     holdfast doctor --app shop:hf
 
-For PostgreSQL change the URL in `shop.py`, run `pip install 'holdfast[postgres]'` and write the orders with psycopg
+For PostgreSQL change the URL in `shop.py`, run `pip install 'holdfast-db[postgres]'` and write the orders with psycopg
 instead of sqlite3; the jobs stay as they are.
 """
 

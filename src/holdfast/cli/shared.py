@@ -106,7 +106,7 @@ def failure_of(error: Exception) -> Failure:
         return Failure(_one_line(str(error)), code, _hint(error), trace)
     if isinstance(error, ModuleNotFoundError) and error.name in _DRIVERS:
         extra = _DRIVERS[error.name]
-        return Failure(f"{error.name} is not installed", Exit.UNEXPECTED, f"pip install 'holdfast[{extra}]'", trace)
+        return Failure(f"{error.name} is not installed", Exit.UNEXPECTED, f"pip install 'holdfast-db[{extra}]'", trace)
     hint = "" if trace else "run it again with -v for the traceback"
     return Failure(f"{type(error).__name__}: {_one_line(str(error))}", Exit.UNEXPECTED, hint, trace)
 
