@@ -675,7 +675,7 @@ def _unpack_from_sid(folder: Path, *packages: str) -> None:
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()
     keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    (folder / "sid.list").write_text(f"deb [signed-by={keys}] http://deb.debian.org/debian sid main\n")
+    (folder / "sid.list").write_text(f"deb [signed-by={keys}] {debian_mirror()} sid main\n")
     settings = {
         "Dir::Etc::SourceList": folder / "sid.list",
         "Dir::Etc::SourceParts": "/dev/null",
@@ -694,6 +694,18 @@ def _unpack_from_sid(folder: Path, *packages: str) -> None:
         run(["dpkg-deb", "--extract", str(archive), str(folder / "root")])
     shutil.rmtree(folder / "cache")
     shutil.rmtree(folder / "lists")
+
+
+def debian_mirror() -> str:
+    """Return where this machine gets Debian's packages from, by its own apt configuration."""
+    wanted = ["--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian", "Label: Debian"]
+    # apt knows what an address holds once it has fetched the lists from there.
+    for fetched in (False, True):
+        if fetched:
+            run(["apt-get", "--quiet", "update"])
+        if found := run(["apt-get", "indextargets", *wanted]).splitlines():
+            return found[0]
+    raise RuntimeError("apt's sources name no archive of Debian")
 
 
 def _find_pgbouncer() -> Path:

@@ -1,6 +1,8 @@
 """What the harness promises to the tests that use real servers."""
 
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import psycopg
 import pytest
 
 from tests import servers
-from tests.servers import PgBouncer, Postgres, Unavailable, faketime_env, need
+from tests.servers import RUN, PgBouncer, Postgres, Unavailable, debian_mirror, faketime_env, need
 
 
 def alive(pid: int | None) -> bool:
@@ -103,3 +105,54 @@ def test_two_processes_do_not_fetch_at_once() -> None:
 def test_a_servers_port_is_not_one_that_clients_get() -> None:
     with socket.create_server((servers.HOST, 0)) as given:
         assert servers.free_port() < given.getsockname()[1]
+
+
+def archive(folder: Path, **release: str) -> str:
+    """Make an archive of packages that holds none; return its address."""
+    suite = folder / "dists" / "stable"
+    (suite / "main" / "binary-all").mkdir(parents=True)
+    (suite / "main" / "binary-all" / "Packages").touch()
+    said = {**release, "Suite": "stable", "Components": "main", "Architectures": "all"}
+    (suite / "Release").write_text("".join(f"{name}: {value}\n" for name, value in said.items()))
+    return f"file:{folder}"
+
+
+@pytest.mark.skipif(shutil.which("apt-get") is None, reason="only Debian and its kin have apt")
+def test_packages_come_from_where_the_machine_gets_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    addresses = [
+        archive(tmp_path / "tools", Origin="Tools", Label="Debian"),
+        archive(tmp_path / "security", Origin="Debian", Label="Debian-Security"),
+        archive(tmp_path / "mirror", Origin="Debian", Label="Debian"),
+    ]
+    (tmp_path / "lists" / "partial").mkdir(parents=True)
+    (tmp_path / "cache").mkdir()
+    settings = {
+        "Dir::Etc::SourceList": tmp_path / "sources.list",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::Lists": tmp_path / "lists",
+        "Dir::Cache": tmp_path / "cache",
+        "APT::Sandbox::User": "root",
+        "APT::Architecture": "all",
+        "APT::Architectures": "all",
+    }
+    (tmp_path / "apt.conf").write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()))
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    (tmp_path / "sources.list").write_text("".join(f"deb [trusted=yes] {one} stable main\n" for one in addresses))
+    assert debian_mirror().rstrip("/") == addresses[-1]
+    (tmp_path / "sources.list").write_text(f"deb [trusted=yes] {addresses[0]} stable main\n")
+    with pytest.raises(RuntimeError, match="no archive of Debian"):
+        debian_mirror()
+
+
+def test_no_file_names_the_host_of_a_package_registry() -> None:
+    """Each machine has its own mirrors; the files that tools lock their choices in are theirs."""
+    host = re.compile(r"https?://[^\s\"/]*(deb\.|pypi|npmjs|crates|maven|golang|pythonhosted)")
+    root = RUN.parent
+    names = subprocess.check_output(["git", "ls-files", "-z"], cwd=root, text=True).split("\0")
+    files = [root / name for name in names if name and not name.endswith((".lock", "-lock.json"))]
+    named = [
+        f"{file.relative_to(root)}: {found[0]}"
+        for file in files
+        if file.is_file() and (found := host.search(file.read_text(errors="replace")))
+    ]
+    assert named == []
