@@ -213,6 +213,10 @@ def _mysql_ready(tx: Any, what: str) -> None:
     """Check a MySQL driver's connection; without autocommit its first statement opens the transaction."""
     if not (tx.connected if _is(tx, "asyncmy", "Connection") else tx.open if _is_mysql(tx) else not tx.closed):
         raise errors.ConnectionClosed
+    # The protocol has one result at a time: these drivers throw away the rest of one when the next statement comes.
+    # mysqlclient does not tell, and refuses the statement itself.
+    if not _is(tx, "MySQLdb.connections", "Connection") and tx._result is not None and tx._result.unbuffered_active:
+        raise errors.TransactionError(errors.UNREAD)
     if tx.get_autocommit() and not _in_mysql_transaction(tx):
         raise errors.NoTransaction(what)
 

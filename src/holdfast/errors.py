@@ -150,6 +150,12 @@ class TransactionError(HoldfastError):
     """What was given as `tx=` cannot be used."""
 
 
+UNREAD = (
+    "On the connection given as tx= rows of an unbuffered result are still to be read. Read them all or close their "
+    "cursor first, or read them on another connection."
+)
+
+
 class UnsupportedConnection(TransactionError):
     """No adapter knows this object."""
 

@@ -155,6 +155,8 @@ class Mysql(Dialect):
             return errors.UniqueViolation(text)
         if code == 1146:
             return errors.SchemaMissing(text)
+        if code == 2014 and type(cause).__module__.startswith("MySQLdb"):
+            return errors.TransactionError(errors.UNREAD)
         if code in _LOST or (code is None and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text)

@@ -20,6 +20,9 @@ _BY_NAME = ("named", "pyformat")
 Args = Any
 Level = tuple[int, Any, str, Any]
 
+# What SQLAlchemy is to do with each of our statements, whatever the caller has set on connection or engine: a cursor of
+# the server's takes no INSERT, and a stream is not read to its end.
+ORDINARY = {"stream_results": False, "yield_per": None, "no_parameters": False}
 # Below every urgency that a job can have.
 LOWEST = -32_768
 LANES = ("lane_queues", "lane_priorities", "lane_belows", "lane_aboves", "lane_floors", "lane_ceilings")
@@ -256,7 +259,7 @@ class SqlalchemySession:
         with translated(self.dialect):
             calls = Calls(self.dialect, statement, self.style, self.clock())
             for call in calls:
-                result = self.connection.exec_driver_sql(call.sql, call.args)
+                result = self.connection.exec_driver_sql(call.sql, call.args, ORDINARY)
                 if call.returns:
                     calls.feed(result.fetchall())
         return calls.rows
