@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ov
 from holdfast import jobs, migrate
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
 from holdfast.events import Event, Events, JobsEnqueued, log_events
+from holdfast.flow import notifying
 from holdfast.handlers import Bound, Handler, likeness
 from holdfast.ids import new_id, new_ids
 from holdfast.job import Job
 from holdfast.model import Enqueued, NewJob
-from holdfast.options import EnqueueOptions, HandlerOptions, QueueOptions, StoreOptions, kind_name
+from holdfast.options import EnqueueOptions, HandlerOptions, QueueOptions, StoreOptions, kind_name, switch
 from holdfast.payload import encode_value
 from holdfast.retry import Duration, Retry
 from holdfast.store import Store
@@ -134,56 +135,75 @@ class Holdfast:
         return Bound(text, likeness(kind_name(kind), said, HandlerOptions(), self.options.buckets))
 
     def enqueue(
-        self, kind: str, payload: Mapping[str, Any] | None = None, *, tx: Any = None, check: bool = True, **options: Any
+        self,
+        kind: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        tx: Any = None,
+        notify: bool | None = None,
+        check: bool = True,
+        **options: Any,
     ) -> Enqueued:
         """Add a job by the name of its kind; options as in `Handler.using`."""
-        return self.enqueue_bound(self.bind(kind, payload, check=check, **options), tx)
+        return self.enqueue_bound(self.bind(kind, payload, check=check, **options), tx, notify)
 
     async def aenqueue(
-        self, kind: str, payload: Mapping[str, Any] | None = None, *, tx: Any = None, check: bool = True, **options: Any
+        self,
+        kind: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        tx: Any = None,
+        notify: bool | None = None,
+        check: bool = True,
+        **options: Any,
     ) -> Enqueued:
         """The async twin of `enqueue`."""
-        return await self.aenqueue_bound(self.bind(kind, payload, check=check, **options), tx)
+        return await self.aenqueue_bound(self.bind(kind, payload, check=check, **options), tx, notify)
 
-    def enqueue_bound(self, bound: Bound, tx: Any = None) -> Enqueued:
+    def enqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """Add one job that `bind` made."""
         new = bound.new_job(new_id())
-        work = jobs.enqueue(new, fresh=True, pattern=bound.pattern)
+        work = notifying(jobs.enqueue(new, fresh=True, pattern=bound.pattern), switch(notify, "notify"))
         if tx is None:
-            answer = self.store.run(work, lambda: jobs.enqueue(new))
+            answer = self.store.run(work, lambda: notifying(jobs.enqueue(new), notify))
         else:
             answer = self.store.run_in(tx, work, new.kind)
         self._tell((new,), (answer,), tx)
         return answer
 
-    async def aenqueue_bound(self, bound: Bound, tx: Any = None) -> Enqueued:
+    async def aenqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """The async twin of `enqueue_bound`."""
         new = bound.new_job(new_id())
-        work = jobs.enqueue(new, fresh=True, pattern=bound.pattern)
+        work = notifying(jobs.enqueue(new, fresh=True, pattern=bound.pattern), switch(notify, "notify"))
         if tx is None:
-            answer = await self.store.arun(work, lambda: jobs.enqueue(new))
+            answer = await self.store.arun(work, lambda: notifying(jobs.enqueue(new), notify))
         else:
             answer = await self.store.arun_in(tx, work, new.kind)
         self._tell((new,), (answer,), tx)
         return answer
 
-    def enqueue_many(self, bound: Iterable[Bound], *, tx: Any = None) -> list[Enqueued]:
-        """Add many jobs at once, all or none, in the caller's transaction when one is given."""
+    def enqueue_many(self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None) -> list[Enqueued]:
+        """Add many jobs at once, all or none, in the caller's transaction when one is given.
+
+        notify: as in `Handler.using`.
+        """
         new = self._new_jobs(bound)
-        work = jobs.enqueue_many(new, fresh=True)
+        work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))
         if tx is None:
-            answers = self.store.run(work, lambda: jobs.enqueue_many(new))
+            answers = self.store.run(work, lambda: notifying(jobs.enqueue_many(new), notify))
         else:
             answers = self.store.run_in(tx, work, _named(new))
         self._tell(new, answers, tx)
         return answers
 
-    async def aenqueue_many(self, bound: Iterable[Bound], *, tx: Any = None) -> list[Enqueued]:
+    async def aenqueue_many(
+        self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None
+    ) -> list[Enqueued]:
         """The async twin of `enqueue_many`."""
         new = self._new_jobs(bound)
-        work = jobs.enqueue_many(new, fresh=True)
+        work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))
         if tx is None:
-            answers = await self.store.arun(work, lambda: jobs.enqueue_many(new))
+            answers = await self.store.arun(work, lambda: notifying(jobs.enqueue_many(new), notify))
         else:
             answers = await self.store.arun_in(tx, work, _named(new))
         self._tell(new, answers, tx)

@@ -45,6 +45,7 @@ class Statement(NamedTuple):
     `look` on a flow's first statements marks what is read before the transaction begins, or instead of it when there is
     nothing to do; what follows may not rely on what was seen.
     `pattern` says that other statements differ from this one in some parameters only: see there.
+    `notify` says whether workers are told at commit, where the database can tell; None is the store's setting.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Statement(NamedTuple):
     text: str | None = None
     look: bool = False
     pattern: Pattern | None = None
+    notify: bool | None = None
 
 
 Steps = Generator[Statement, Rows, T]
@@ -83,6 +85,23 @@ def _joined(steps: Steps[T]) -> Steps[T]:
         while True:
             statement = steps.send(rows)
             rows = yield statement._replace(alone=False) if statement.alone else statement
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    finally:
+        steps.close()
+
+
+def notifying(work: Flow[T], notify: bool | None) -> Flow[T]:
+    """Return the same work, which tells workers or does not, whatever the store's setting; None leaves it to that."""
+    return work if notify is None else Flow(work.name, lambda: _notifying(work.start(), notify))
+
+
+def _notifying(steps: Steps[T], notify: bool) -> Steps[T]:
+    rows: Any = None
+    try:
+        while True:
+            # What is kept for the pattern was bound by the store's setting.
+            rows = yield steps.send(rows)._replace(notify=notify, pattern=None)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     finally:

@@ -14,7 +14,7 @@ from holdfast.flow import Pattern
 from holdfast.ids import bucket
 from holdfast.job import Job
 from holdfast.model import Enqueued, NewJob
-from holdfast.options import EnqueueOptions, HandlerOptions
+from holdfast.options import EnqueueOptions, HandlerOptions, switch
 from holdfast.payload import Signature, encode_value
 
 if TYPE_CHECKING:
@@ -65,10 +65,11 @@ def likeness(kind: str, said: EnqueueOptions, usual: HandlerOptions, buckets: in
 class Using(Generic[P]):
     """A handler with something said about the jobs to come: `send.using(key="order:1").enqueue(…)`."""
 
-    def __init__(self, handler: Handler[P, Any], like: NewJob, tx: Any) -> None:
+    def __init__(self, handler: Handler[P, Any], like: NewJob, tx: Any, notify: bool | None) -> None:
         self._handler = handler
         self._like = like
         self._tx = tx
+        self._notify = notify
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Check the arguments and return a job for `enqueue_many`."""
@@ -76,11 +77,11 @@ class Using(Generic[P]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Check the arguments and add the job."""
-        return self._handler.app.enqueue_bound(self.bind(*args, **kwargs), self._tx)
+        return self._handler.app.enqueue_bound(self.bind(*args, **kwargs), self._tx, self._notify)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The async twin of `enqueue`."""
-        return await self._handler.app.aenqueue_bound(self.bind(*args, **kwargs), self._tx)
+        return await self._handler.app.aenqueue_bound(self.bind(*args, **kwargs), self._tx, self._notify)
 
 
 class Handler(Generic[P, R]):
@@ -142,6 +143,7 @@ class Handler(Generic[P, R]):
         max_attempts: int | None = None,
         lease: timedelta | float | None = None,
         headers: Mapping[str, str] | None = None,
+        notify: bool | None = None,
     ) -> Using[P]:
         """Say something about the jobs to enqueue.
 
@@ -151,6 +153,8 @@ class Handler(Generic[P, R]):
         idempotency_key: within `window` (a day unless told), a second enqueue finds the first job and adds none.
         unique: at most one live (waiting or running) job of this kind per text.
         lease: for this job alone; the handler's otherwise.
+        notify: whether workers hear of it at commit (PostgreSQL); the store's setting by default. A transaction that
+        is to be prepared for a two-phase commit needs False: the job is found by polling then.
         """
         options = EnqueueOptions(
             queue=queue,
@@ -163,4 +167,4 @@ class Handler(Generic[P, R]):
             headers=headers,
             **{name: value for name, value in (("window", window), ("lease", lease)) if value is not None},
         )
-        return Using(self, self.like(options), tx)
+        return Using(self, self.like(options), tx, switch(notify, "notify"))

@@ -25,6 +25,7 @@ __all__ = [
     "identifier",
     "kind_name",
     "seconds",
+    "switch",
     "text",
 ]
 
@@ -59,6 +60,13 @@ def storable(value: object, field: str) -> str:
         raise ConfigError(field, "must be text", value)
     if _UNSTORABLE.search(value):
         raise ConfigError(field, "must not contain NUL characters or lone surrogates", value)
+    return value
+
+
+def switch(value: object, field: str) -> bool | None:
+    """Check what may be said to be on or off, or be left to a setting."""
+    if value is not None and not isinstance(value, bool):
+        raise ConfigError(field, "must be True, False or None", value)
     return value
 
 

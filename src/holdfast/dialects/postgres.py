@@ -62,7 +62,8 @@ class Postgres(Dialect):
         filled_in = _FILLED_IN.get(statement.name)
         if filled_in is not None:
             batch = {name: _short(column, name in filled_in) for name, column in batch.items()}
-        channel = self.channel if self.options.notify else None
+        notify = self.options.notify if statement.notify is None else statement.notify
+        channel = self.channel if notify else None
         bound = {"now": now, "channel": channel, **statement.params, **batch}
         for name in self._as_text.get(statement.name, ()):
             if bound.get(name) is not None:
