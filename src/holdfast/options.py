@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, overload
 
 from holdfast.errors import ConfigError
-from holdfast.retry import Duration, OptionalSeconds, Retry, Seconds, seconds, whole
+from holdfast.retry import DAY, LONGEST_LEASE, Duration, OptionalSeconds, Retry, Seconds, seconds, whole
 
 __all__ = [
     "EnqueueOptions",
@@ -29,11 +29,15 @@ __all__ = [
     "text",
 ]
 
-DAY = 86_400.0
 NAME_LENGTH = 100
 KEY_LENGTH = 200
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 MOST_ATTEMPTS = 1_000_000
+# A bucket is a SMALLINT.
+MOST_BUCKETS = 2**15
+# What every database and driver keeps and gives back, in any time zone: MySQL's times begin with the first of these
+# years, and Python's end with the one after the last.
+FIRST_YEAR, LAST_YEAR = 1000, 9998
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -107,7 +111,7 @@ class EnqueueOptions:
     window: _SecondsOr = _SecondsOr(DAY)
     unique: str | None = None
     max_attempts: int | None = None
-    lease: OptionalSeconds = OptionalSeconds(at_least=1.0)
+    lease: OptionalSeconds = OptionalSeconds(at_least=1.0, at_most=LONGEST_LEASE)
     headers: Mapping[str, str] | None = field(default=None, hash=False)
 
     _limits: ClassVar[dict[str, int]] = {
@@ -151,10 +155,14 @@ def _moment(value: datetime | timedelta | float) -> datetime | float:
         return seconds(value, "run_after")
     if value.utcoffset() is None:
         raise ConfigError("run_after", "must have a time zone, as in datetime.now(UTC)", value)
+    rule = f"must lie in the years {FIRST_YEAR} to {LAST_YEAR} in UTC"
     try:
-        return value.astimezone(UTC)
+        moment = value.astimezone(UTC)
     except OverflowError as error:
-        raise ConfigError("run_after", "must lie in the years 1 to 9999 in UTC", value) from error
+        raise ConfigError("run_after", rule, value) from error
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ConfigError("run_after", rule, value)
+    return moment
 
 
 def _header_map(headers: object) -> dict[str, str]:
@@ -196,7 +204,7 @@ class HandlerOptions:
 
     queue: str = "default"
     retry: Retry = Retry()
-    lease: Seconds = Seconds(30.0, at_least=1.0)
+    lease: Seconds = Seconds(30.0, at_least=1.0, at_most=LONGEST_LEASE)
     timeout: OptionalSeconds = OptionalSeconds(at_least=0.001)
     concurrency: int | None = None
     priority: int = 0
@@ -221,8 +229,8 @@ class StoreOptions:
     schema: str | None = None
     payload_limit: int = 1024 * 1024
     pool_size: int = 10
-    busy_timeout: Seconds = Seconds(5.0)
-    connect_timeout: Seconds = Seconds(10.0, at_least=0.1)
+    busy_timeout: Seconds = Seconds(5.0, at_most=DAY)
+    connect_timeout: Seconds = Seconds(10.0, at_least=0.1, at_most=DAY)
     notify: bool = True
     prepare: bool = True
     listen_url: str | None = field(default=None, repr=False)
@@ -230,13 +238,13 @@ class StoreOptions:
 
     def __post_init__(self) -> None:
         identifier(self.prefix, "prefix")
-        if self.schema is not None:
-            identifier(self.schema, "schema")
+        if self.schema is not None and identifier(self.schema, "schema").startswith("pg_"):
+            raise ConfigError("schema", "must not start with pg_, which PostgreSQL keeps for itself", self.schema)
         if self.listen_url is not None:
             storable(self.listen_url, "listen_url")
         whole(self.payload_limit, "payload_limit", 2, 1024**3)
         whole(self.pool_size, "pool_size", 1, 10_000)
-        whole(self.buckets, "buckets", 1, 1_000_000)
+        whole(self.buckets, "buckets", 1, MOST_BUCKETS)
         _instance(self.notify, "notify", bool)
         _instance(self.prepare, "prepare", bool)
 

@@ -16,8 +16,11 @@ from holdfast.errors import ConfigError
 
 Duration = float | timedelta
 
+DAY = 86_400.0
 # A hundred years: longer than anyone waits, and no database's timestamp overflows on it.
-LONGEST = 100 * 366 * 86_400.0
+LONGEST = 100 * 366 * DAY
+# The tables keep a lease as milliseconds in 32 bits, which end after 24.8 days.
+LONGEST_LEASE = 24 * DAY
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -25,13 +28,14 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def seconds(value: Duration, field: str, *, at_least: float = 0.0) -> float:
+def seconds(value: Duration, field: str, *, at_least: float = 0.0, at_most: float = LONGEST) -> float:
     """Read seconds or a timedelta as float seconds."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if not is_number(number):
         raise ConfigError(field, "must be seconds (int or float) or a timedelta", value)
-    if not at_least <= number <= LONGEST:  # also refuses NaN
-        raise ConfigError(field, f"must be from {at_least:g} seconds to 100 years", value)
+    if not at_least <= number <= at_most:  # also refuses NaN
+        most = "100 years" if at_most == LONGEST else f"{at_most / DAY:g} days" if at_most > DAY else "a day"
+        raise ConfigError(field, f"must be from {at_least:g} seconds to {most}", value)
     return float(number)
 
 
@@ -55,9 +59,10 @@ class Seconds:
     A descriptor, so that type checkers let callers pass a timedelta and still know that they read a float.
     """
 
-    def __init__(self, default: float, *, at_least: float = 0.0) -> None:
+    def __init__(self, default: float, *, at_least: float = 0.0, at_most: float = LONGEST) -> None:
         self.default = default
         self.at_least = at_least
+        self.at_most = at_most
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -67,14 +72,15 @@ class Seconds:
         return self.default if instance is None else instance.__dict__[self.name]
 
     def __set__(self, instance: object, value: Duration) -> None:
-        instance.__dict__[self.name] = seconds(value, self.name, at_least=self.at_least)
+        instance.__dict__[self.name] = seconds(value, self.name, at_least=self.at_least, at_most=self.at_most)
 
 
 class OptionalSeconds:
     """Like `Seconds`, for a field that may be None and is None by default."""
 
-    def __init__(self, *, at_least: float = 0.0) -> None:
+    def __init__(self, *, at_least: float = 0.0, at_most: float = LONGEST) -> None:
         self.at_least = at_least
+        self.at_most = at_most
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -83,7 +89,8 @@ class OptionalSeconds:
         return None if instance is None else instance.__dict__[self.name]
 
     def __set__(self, instance: object, value: Duration | None) -> None:
-        instance.__dict__[self.name] = None if value is None else seconds(value, self.name, at_least=self.at_least)
+        within = {"at_least": self.at_least, "at_most": self.at_most}
+        instance.__dict__[self.name] = None if value is None else seconds(value, self.name, **within)
 
 
 @dataclass(frozen=True)

@@ -52,12 +52,16 @@ def _schema(path: Path) -> list[tuple[str, str]]:
         return connection.execute("select name, sql from sqlite_master order by name").fetchall()
 
 
-def test_the_printed_sql_runs_on_postgres_in_a_schema(run: Run, pg_url: str) -> None:
-    where = ("--url", pg_url, "--schema", "work", "--prefix", "hf")
+@pytest.mark.parametrize("schema, prefix", [("work", "hf"), ("user", "order"), ("a" * 40, "b" * 40)])
+def test_the_printed_sql_runs_on_postgres_in_a_schema(run: Run, pg_url: str, schema: str, prefix: str) -> None:
+    where = ("--url", pg_url, "--schema", schema, "--prefix", prefix)
     script = run("migrate", "sql", *where).stdout
     with closing(Store(pg_url)) as store, store.link() as link:
         link.raw.execute(script)
     run("migrate", "check", *where)
+    assert "Nothing to run" in run("migrate", "apply", *where).stdout
+    run("doctor", *where)
+    run("jobs", "list", *where)
     run("migrate", "check", "--url", pg_url, code=3)
 
 

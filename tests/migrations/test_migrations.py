@@ -1,5 +1,6 @@
 """Migrations: explicit, all or nothing, one at a time, under any prefix."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,9 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import jobs, migrate
+from holdfast import admin, health, jobs, migrate
 from holdfast.dialects import SCHEMA_VERSION
 from holdfast.dialects.base import TABLES
+from holdfast.dialects.postgres import channel_of
 from holdfast.errors import ConfigError, QueryFailed, SchemaMismatch, SchemaMissing
 from holdfast.flow import Steps, flow, run_text
 from holdfast.migrate import Migration
@@ -225,7 +227,12 @@ def test_two_prefixes_live_side_by_side(url: str) -> None:
         store.close()
 
 
-@pytest.mark.parametrize("schema, prefix", [("jobs", "holdfast"), ("holdfast_app", "hf"), ("app", "holdfast_eu")])
+RESERVED = [("user", "holdfast"), ("order", "user"), ("select", "table"), ("current_user", "all")]
+LONG_NAMES = [("a" * 40, "b" * 18), ("a" * 40, "b" * 40)]
+SCHEMAS = [("jobs", "holdfast"), ("holdfast_app", "hf"), ("app", "holdfast_eu"), *RESERVED, *LONG_NAMES]
+
+
+@pytest.mark.parametrize("schema, prefix", SCHEMAS)
 def test_a_postgres_schema_holds_every_table(pg_url: str, schema: str, prefix: str) -> None:
     store = Store(pg_url, StoreOptions(schema=schema, prefix=prefix))
     apply(store)
@@ -237,6 +244,49 @@ def test_a_postgres_schema_holds_every_table(pg_url: str, schema: str, prefix: s
     store.run(jobs.complete(lease))
     assert [row.id for row in Look(store.run, store).over()] == [job.id]
     store.close()
+
+
+@pytest.mark.parametrize("schema, prefix", [*RESERVED, *LONG_NAMES])
+def test_any_name_that_is_accepted_has_everything_that_is_looked_for(pg_url: str, schema: str, prefix: str) -> None:
+    store = Store(pg_url, StoreOptions(schema=schema, prefix=prefix))
+    apply(store)
+    assert apply(store) == []
+    store.check()
+    assert store.run(health.missing_indexes()) == []
+    tables = [(one.table, one.live_rows is not None) for one in store.run(health.table_health())]
+    assert tables == sorted((f"{schema}.{prefix}_{table}", True) for table in TABLES if table != "meta")
+    store.run(jobs.enqueue(new_job(unique="u", idempotency_key="k")))
+    assert len(store.run(admin.list_jobs())) == 1
+    store.close()
+
+
+@pytest.mark.parametrize("schema, prefix", [("order", "user"), *LONG_NAMES])
+def test_an_enqueue_is_heard_under_any_name_that_is_accepted(pg_url: str, schema: str, prefix: str) -> None:
+    store = Store(pg_url, StoreOptions(schema=schema, prefix=prefix))
+    apply(store)
+    channel = channel_of(store.options)
+    heard: list[str] = []
+
+    async def main() -> None:
+        # As a worker listens.
+        link = await store.aopen()
+        await link.raw.add_listener(channel, lambda *about: heard.append(about[-1]))
+        await store.arun(jobs.enqueue(new_job()))
+        await store.arun(jobs.enqueue_many([new_job("bulk"), new_job("bulk", payload="1")]))
+        await link.raw.execute("select 1")
+        link.close()
+        await store.aclose()
+
+    asyncio.run(main())
+    assert heard == ["mail", "bulk"]
+
+
+def test_a_channel_too_long_for_a_name_is_told_from_others() -> None:
+    options = [StoreOptions(schema="a" * 40, prefix="b" * length) for length in (17, 18, 39, 40)]
+    channels = [channel_of(each) for each in options]
+    assert [len(each) for each in channels] == [63, 63, 63, 63]
+    assert len(set(channels)) == len(channels)
+    assert channels[0] == f"{'a' * 40}_{'b' * 17}_wake"
 
 
 def test_a_schema_that_is_there_already_is_used(pg_url: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
 from holdfast.options import EnqueueOptions, HandlerOptions, QueueOptions, StoreOptions, identifier, kind_name, seconds
-from holdfast.retry import Retry
+from holdfast.retry import LONGEST_LEASE, Retry
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +40,12 @@ def test_anything_else_is_no_identifier(value: Any) -> None:
         identifier(value, "prefix")
 
 
+def test_a_lease_is_as_long_as_the_tables_can_keep() -> None:
+    assert round(LONGEST_LEASE * 1000) < 2**31
+    with pytest.raises(ConfigError, match="lease: must be from 1 seconds to 24 days; got"):
+        HandlerOptions(lease=timedelta(days=25))
+
+
 def test_a_kind_is_a_short_name() -> None:
     assert kind_name("mail.send") == "mail.send"
     for bad in ("", "x" * 101, "a\0b", None):
@@ -62,6 +68,9 @@ def test_a_kind_is_a_short_name() -> None:
         ("run_after", {"run_after": timedelta(seconds=-1)}),
         ("run_after", {"run_after": "soon"}),
         ("run_after", {"run_after": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))}),
+        ("run_after", {"run_after": datetime(999, 12, 31, tzinfo=UTC)}),
+        ("run_after", {"run_after": datetime(9999, 1, 1, tzinfo=UTC)}),
+        ("run_after", {"run_after": timedelta(days=40_000)}),
         ("key", {"key": ""}),
         ("key", {"key": "k" * 201}),
         ("key", {"key": "\ud800"}),
@@ -69,7 +78,9 @@ def test_a_kind_is_a_short_name() -> None:
         ("unique", {"unique": "u" * 201}),
         ("window", {"window": -1}),
         ("max_attempts", {"max_attempts": 0}),
+        ("window", {"window": timedelta(days=40_000)}),
         ("lease", {"lease": 0.5}),
+        ("lease", {"lease": timedelta(days=24, seconds=1)}),
         ("headers", {"headers": {"a": 1}}),
         ("headers", {"headers": {1: "a"}}),
         ("headers", {"headers": {"a": "\0"}}),
@@ -155,6 +166,7 @@ def test_a_handler_has_sensible_defaults() -> None:
     "field, options",
     [
         ("lease", {"lease": 0.9}),
+        ("lease", {"lease": timedelta(days=30)}),
         ("retry", {"retry": 5}),
         ("timeout", {"timeout": 0}),
         ("concurrency", {"concurrency": 0}),
@@ -196,9 +208,13 @@ def test_a_bad_setting_in_the_environment_is_named(monkeypatch: pytest.MonkeyPat
         ("payload_limit", {"payload_limit": 0}),
         ("pool_size", {"pool_size": 0}),
         ("connect_timeout", {"connect_timeout": 0}),
+        ("connect_timeout", {"connect_timeout": timedelta(days=2)}),
+        ("busy_timeout", {"busy_timeout": timedelta(days=2)}),
         ("notify", {"notify": 1}),
         ("prepare", {"prepare": "no"}),
         ("buckets", {"buckets": 0}),
+        ("buckets", {"buckets": 32_769}),
+        ("schema", {"schema": "pg_jobs"}),
         ("listen_url", {"listen_url": 3}),
         ("colour", {"colour": "red"}),
     ],

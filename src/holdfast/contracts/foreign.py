@@ -20,7 +20,7 @@ from holdfast.handlers import Handler
 from holdfast.jobs import Backoff, Renewed, Settled
 from holdfast.model import Finish, Lease, PutBack
 from holdfast.options import HandlerOptions, text
-from holdfast.retry import Duration, Retry, seconds
+from holdfast.retry import LONGEST_LEASE, Duration, Retry, seconds
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -107,7 +107,8 @@ class Foreign:
             "foreign_lock": tasks,
         }
         queries = load(self._app.store.dialect, "durable", name, names)
-        tables = DurableTables(queries, partition, round(seconds(lease, "lease", at_least=1.0) * 1000), max_losses)
+        lease_ms = round(seconds(lease, "lease", at_least=1.0, at_most=LONGEST_LEASE) * 1000)
+        tables = DurableTables(queries, partition, lease_ms, max_losses)
         return self._once(name, tables, lambda: DurableSteps(self._app, name, tables))
 
     def _once(self, name: str, settings: object, make: Callable[[], T]) -> T:

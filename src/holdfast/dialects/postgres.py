@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from datetime import datetime
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
 # Seconds after which a prepared statement is made anew. PostgreSQL keeps a plan until the table is analysed, and one
 # made while the table was small reads all of it: at 4,000 jobs a second a claim took 15 ms after half a minute.
 PLANS_LIVE = 10
+LONGEST_NAME = 63
 _AS_TEXT = re.compile(r":(\w+)::text::\w+\[\]")
 _LOST = ("08", "57P", "53300")
 # What libpq calls PQTRANS_IDLE, PQTRANS_INTRANS and PQTRANS_INERROR.
@@ -44,18 +46,19 @@ class Postgres(Dialect):
 
     def __init__(self, options: StoreOptions) -> None:
         super().__init__(options)
-        self.channel = "_".join(part for part in (options.schema, options.prefix, "wake") if part)
+        self.channel = channel_of(options)
         # By query: the lists that it takes as one text.
         texts = {name: frozenset(_AS_TEXT.findall(" ".join(parts))) for name, parts in self.queries.items()}
         self._as_text = {name: found for name, found in texts.items() if found}
         if options.schema:
-            self.queries["schema_create"] = (f"create schema if not exists {options.schema}",)
+            self.queries["schema_create"] = (f'create schema if not exists "{options.schema}"',)
         else:
             self.queries["schema_create"] = ("select 1",)
 
     def table(self, name: str) -> str:
         bare = super().table(name)
-        return f"{self.options.schema}.{bare}" if self.options.schema else bare
+        # Quoted, because a schema may have a reserved word for its name; with a prefix before it no table has.
+        return f'"{self.options.schema}".{bare}' if self.options.schema else bare
 
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
         batch: dict[str, Any] = dict(statement.batch or {})
@@ -126,6 +129,15 @@ class Postgres(Dialect):
         if state.startswith(_LOST) or (not state and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text)
+
+
+def channel_of(options: StoreOptions) -> str:
+    """Name the channel that workers listen on; one too long for PostgreSQL is cut and ends in a hash of the whole."""
+    name = "_".join(part for part in (options.schema, options.prefix, "wake") if part)
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}_{digest}"
 
 
 def array_text(items: list[Any]) -> str:

@@ -582,7 +582,7 @@ select 'slot', slot_name::text, active_pid, null,
  order by 4 desc nulls last, 9 desc nulls last;
 
 -- table_health: read the sizes of our tables; rows are estimates of the statistics collector.
-select t.name, s.n_live_tup, s.n_dead_tup, s.last_autovacuum, pg_total_relation_size(s.relid)
+select replace(t.name, '"', ''), s.n_live_tup, s.n_dead_tup, s.last_autovacuum, pg_total_relation_size(s.relid)
   from (values ('holdfast_jobs'), ('holdfast_finished'), ('holdfast_dropped'), ('holdfast_keys'), ('holdfast_workers'), ('holdfast_audit')) as t (name)
   left join pg_stat_all_tables s on s.relid = to_regclass(t.name)
  order by 1;
