@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
 
-from holdfast.errors import DatabaseBusy
-from holdfast.flow import Columns, Pattern, Statement, Steps, ask, flow
-from holdfast.model import Enqueued, NewJob
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable
+from holdfast.flow import Columns, Flow, Pattern, Statement, Steps, ask, flow
+from holdfast.model import Enqueued, NewJob, when
+
+T = TypeVar("T")
 
 # Rows a single statement carries: 10,000 jobs of 200 bytes are 2 MB on the wire.
 CHUNK = 10_000
@@ -15,6 +19,12 @@ CHUNK = 10_000
 CHUNK_TEXT = 2_000_000
 # A key or a unique job may vanish between two statements; each round that finds it gone tries again.
 ROUNDS = 10
+# Later than this after its first try an enqueue is not repeated: what says that its job has run may be gone by then.
+REPEAT_SECONDS = 900.0
+# How long the ids of jobs that left no finished row are noted: twice as long, so that no clock need be exact.
+NOTED_SECONDS = 2 * REPEAT_SECONDS
+# How far the database's clock may be put forward between the end of a job and the repeat of its enqueue.
+SLACK_SECONDS = 10.0
 
 # The parameters of `enqueue` and `enqueue_many`, in the order of NewJob's fields.
 _PARAMS = (*NewJob._fields[:12], "unique_key")
@@ -22,20 +32,67 @@ _PARAMS = (*NewJob._fields[:12], "unique_key")
 _OWN = ("id", "payload")
 
 
+class Drawn(NamedTuple):
+    """When ids were drawn, by two clocks of this process, of which one stands while the machine sleeps."""
+
+    monotonic: float
+    wall: float
+
+    @classmethod
+    def now(cls) -> Drawn:
+        return cls(time.monotonic(), time.time())
+
+    def age(self) -> float:
+        """Return the seconds since then: the longer of what the clocks say, because to look too far back does no harm.
+
+        Raises: DatabaseUnavailable when that is too long for a repeat.
+        """
+        age = max(time.monotonic() - self.monotonic, time.time() - self.wall)
+        if age > REPEAT_SECONDS:
+            raise DatabaseUnavailable(
+                f"the answer to an enqueue was lost, and {age:.0f} s after its first try it is too late to repeat it: "
+                "it is not known whether its jobs were added"
+            )
+        return age
+
+
+def again(add: Callable[..., Flow[T]], new: Any, drawn: Drawn) -> Flow[T]:
+    """Make the repeat of an `enqueue` or `enqueue_many` of which it is not known whether it was committed.
+
+    Raises: DatabaseUnavailable when it is too late for that.
+    """
+    drawn.age()
+    return add(new, drawn=drawn)
+
+
 @flow
-def enqueue(job: NewJob, *, fresh: bool = False, pattern: Pattern | None = None) -> Steps[Enqueued]:
-    """Add one job; `fresh` as in `enqueue_many`, `pattern` what `pattern_of` made of a job like it.
+def enqueue(
+    job: NewJob, *, fresh: bool = False, drawn: Drawn | None = None, pattern: Pattern | None = None
+) -> Steps[Enqueued]:
+    """Add one job; `fresh` and `drawn` as in `enqueue_many`, `pattern` what `pattern_of` made of a job like it.
 
     Commits: with the caller's transaction when one is given, else its own.
     After a crash: before commit nothing happened; running it again with the same id adds nothing.
     """
     if job.idempotency_key is not None or job.unique is not None:
-        [answer] = yield from enqueue_many([job], fresh=fresh)
+        [answer] = yield from enqueue_many([job], fresh=fresh, drawn=drawn)
         return answer
     yield _adding((job,), alone=fresh) if pattern is None else _adding_like(pattern, job, alone=fresh)
     if not fresh:
-        yield from ask("take_back", ids=[job.id])
+        yield from _take_back([job.id], drawn)
     return Enqueued(job.id)
+
+
+def _take_back(ids: list[str], drawn: Drawn | None) -> Steps[None]:
+    """Delete what a worker had finished before a repeat added it again.
+
+    The insert has waited for whoever was about to delete the jobs, so statements after it see their end.
+    """
+    yield from ask("take_back", ids=ids)
+    [[now]] = yield from ask("clock")
+    # Measured after the database read its clock: however long an answer takes, the moment found is not too late.
+    age = NOTED_SECONDS if drawn is None else drawn.age()
+    yield from ask("take_back_dropped", ids=ids, since=when(now) - timedelta(seconds=age + SLACK_SECONDS))
 
 
 def pattern_of(like: NewJob) -> Pattern:
@@ -50,11 +107,12 @@ def _adding_like(pattern: Pattern, job: NewJob, *, alone: bool) -> Statement:
 
 
 @flow
-def enqueue_many(jobs: Sequence[NewJob], *, fresh: bool = False) -> Steps[list[Enqueued]]:
+def enqueue_many(jobs: Sequence[NewJob], *, fresh: bool = False, drawn: Drawn | None = None) -> Steps[list[Enqueued]]:
     """Add many jobs and answer in their order; a job that a key already names is found, not added.
 
     `fresh` says that the ids were drawn for this run, so that no worker can have finished the jobs already: then a
-    look among the finished is spared. Whoever runs it again must not say so.
+    look among the finished is spared. A repeat must not say so; `drawn` tells it how far back to look for jobs that
+    left no finished row, else it looks as far back as there is something to see.
     Commits: with the caller's transaction when one is given, else its own; all or none.
     After a crash: before commit nothing happened; running it again with the same ids adds nothing.
     """
@@ -69,7 +127,7 @@ def enqueue_many(jobs: Sequence[NewJob], *, fresh: bool = False) -> Steps[list[E
         yield from _point_keys([job for job in unique if job.id in live and job.idempotency_key is not None], live)
         found |= live
     if jobs and not fresh:
-        yield from ask("take_back", ids=[job.id for job in jobs])
+        yield from _take_back([job.id for job in jobs], drawn)
     if not found:
         return [Enqueued(job.id) for job in jobs]
     return [Enqueued(found.get(job.id, job.id), created=job.id not in found) for job in jobs]

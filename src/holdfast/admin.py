@@ -302,6 +302,9 @@ def discard(filter: Filter, limit: int, actor: str | None, dry_run: bool = False
         return [letter.job_id for letter in letters]
     rows = yield from ask("discard", ids=[letter.id for letter in letters])
     gone = {str(row[0]) for row in rows}
+    if rows:
+        # An enqueue that is still being repeated must not bring them back.
+        yield from ask("dropped_add", ids=[row[0] for row in rows])
     lines = [(letter.job_id, letter.detail()) for letter in letters if letter.job_id in gone]
     yield from _record("discard", actor, lines)
     return [job_id for job_id, _ in lines]

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from holdfast import jobs, migrate
+from holdfast.adding import Drawn, again
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
 from holdfast.events import Event, Events, JobsEnqueued, log_events
 from holdfast.flow import notifying
@@ -162,10 +163,10 @@ class Holdfast:
 
     def enqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """Add one job that `bind` made."""
-        new = bound.new_job(new_id())
+        new, drawn = bound.new_job(new_id()), Drawn.now()
         work = notifying(jobs.enqueue(new, fresh=True, pattern=bound.pattern), switch(notify, "notify"))
         if tx is None:
-            answer = self.store.run(work, lambda: notifying(jobs.enqueue(new), notify))
+            answer = self.store.run(work, lambda: notifying(again(jobs.enqueue, new, drawn), notify))
         else:
             answer = self.store.run_in(tx, work, new.kind)
         self._tell((new,), (answer,), tx)
@@ -173,10 +174,10 @@ class Holdfast:
 
     async def aenqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """The async twin of `enqueue_bound`."""
-        new = bound.new_job(new_id())
+        new, drawn = bound.new_job(new_id()), Drawn.now()
         work = notifying(jobs.enqueue(new, fresh=True, pattern=bound.pattern), switch(notify, "notify"))
         if tx is None:
-            answer = await self.store.arun(work, lambda: notifying(jobs.enqueue(new), notify))
+            answer = await self.store.arun(work, lambda: notifying(again(jobs.enqueue, new, drawn), notify))
         else:
             answer = await self.store.arun_in(tx, work, new.kind)
         self._tell((new,), (answer,), tx)
@@ -187,10 +188,10 @@ class Holdfast:
 
         notify: as in `Handler.using`.
         """
-        new = self._new_jobs(bound)
+        new, drawn = self._new_jobs(bound), Drawn.now()
         work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))
         if tx is None:
-            answers = self.store.run(work, lambda: notifying(jobs.enqueue_many(new), notify))
+            answers = self.store.run(work, lambda: notifying(again(jobs.enqueue_many, new, drawn), notify))
         else:
             answers = self.store.run_in(tx, work, _named(new))
         self._tell(new, answers, tx)
@@ -200,10 +201,10 @@ class Holdfast:
         self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None
     ) -> list[Enqueued]:
         """The async twin of `enqueue_many`."""
-        new = self._new_jobs(bound)
+        new, drawn = self._new_jobs(bound), Drawn.now()
         work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))
         if tx is None:
-            answers = await self.store.arun(work, lambda: notifying(jobs.enqueue_many(new), notify))
+            answers = await self.store.arun(work, lambda: notifying(again(jobs.enqueue_many, new, drawn), notify))
         else:
             answers = await self.store.arun_in(tx, work, _named(new))
         self._tell(new, answers, tx)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Literal
 
+from holdfast.adding import NOTED_SECONDS
 from holdfast.adding import enqueue as enqueue
 from holdfast.adding import enqueue_many as enqueue_many
 from holdfast.errors import LeaseLost
@@ -362,9 +363,23 @@ def prune_queues() -> Steps[list[tuple[Outcome, str]]]:
 def prune(outcome: Outcome, queue: str, older_ms: int, *, limit: int = 1000) -> Steps[int]:
     """Delete one chunk of finished jobs older than so many milliseconds; fewer than `limit` means there are no more.
 
+    Rows that are not kept for as long as an enqueue may be repeated have their ids noted, as dropped jobs have.
     Commits: its own, so that no chunk holds locks for long. After a crash: go on with the next chunk.
     """
-    rows = yield from ask("prune", outcome=outcome, queue=queue, older_ms=older_ms, limit=limit, alone=True)
+    noted = older_ms < NOTED_SECONDS * 1000
+    rows = yield from ask("prune", outcome=outcome, queue=queue, older_ms=older_ms, limit=limit, alone=not noted)
+    if rows and noted:
+        yield from ask("dropped_add", ids=[row[0] for row in rows])
+    return len(rows)
+
+
+@flow
+def prune_dropped(*, limit: int = 1000) -> Steps[int]:
+    """Delete one chunk of the notes about dropped jobs, once no enqueue of theirs can be repeated any more.
+
+    Commits: its own. After a crash: go on with the next chunk.
+    """
+    rows = yield from ask("dropped_prune", older_ms=round(NOTED_SECONDS * 1000), limit=limit, alone=True)
     return len(rows)
 
 

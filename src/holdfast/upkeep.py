@@ -169,6 +169,9 @@ class Upkeep:
                 count = await worker.reach.outlive(jobs.prune(outcome, queue, older_ms, limit=PRUNE_CHUNK))
                 pruned += count
                 full = count == PRUNE_CHUNK
+        full = True
+        while full and time.monotonic() < deadline and not worker.stopping:
+            full = await worker.reach.outlive(jobs.prune_dropped(limit=PRUNE_CHUNK)) == PRUNE_CHUNK
         keys = await worker.reach.outlive(jobs.prune_keys(limit=PRUNE_CHUNK))
         if pruned or keys:
             worker.app.events.emit(events.Pruned(worker.id, pruned, keys))

@@ -143,9 +143,10 @@ def test_a_job_that_was_finished_before_its_enqueue_was_repeated_does_not_run_tw
     assert [row.id for row in look.over()] == [lease.job_id]
 
 
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "dropped"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_an_application_that_repeats_an_enqueue_does_not_add_what_was_finished_meanwhile(
-    store: Store, direct: Store, look: Look, pg_proxy: Proxy, monkeypatch: pytest.MonkeyPatch, count: int
+    store: Store, direct: Store, look: Look, pg_proxy: Proxy, monkeypatch: pytest.MonkeyPatch, count: int, keep: bool
 ) -> None:
     app = Holdfast(store.url)
 
@@ -157,7 +158,7 @@ def test_an_application_that_repeats_an_enqueue_does_not_add_what_was_finished_m
             return Store.run_once(app.store, work)
         except DatabaseUnavailable:
             for lease in direct.run(jobs.claim("mail", limit=9)):
-                direct.run(jobs.complete(lease))
+                direct.run(jobs.complete(lease, keep=keep))
             raise
 
     monkeypatch.setattr(app.store, "run_once", finish_after_the_cut)
@@ -167,7 +168,69 @@ def test_an_application_that_repeats_an_enqueue_does_not_add_what_was_finished_m
     app.close()
     assert pg_proxy.cuts == 1
     assert look.live() == []
-    assert {row.id for row in look.over()} == {answer.id for answer in added}
+    assert {row.id for row in look.over()} == ({answer.id for answer in added} if keep else set())
+
+
+@pytest.mark.parametrize("said", SAID, ids=lambda said: "+".join(said) or "plain")
+def test_an_effect_is_not_doubled_when_the_reply_to_an_enqueue_is_lost_and_the_queue_keeps_nothing(
+    colour: str, store: Store, direct: Store, look: Look, pg_proxy: Proxy, said: dict[str, str]
+) -> None:
+    direct.run(made_anew("effect"))
+    app = Holdfast(store.url)
+
+    @app.job(queue="mail")
+    def charge(order: int) -> None: ...
+
+    def work_off() -> None:
+        """Do what a worker of such a queue does: effect and completion in one transaction."""
+        for lease in direct.run(jobs.claim("mail", limit=9)):
+            job = Job(lease, direct, keep=False)
+            with job.transaction() as tx:
+                tx.execute("insert into effect values (%s)", (job.id,))
+
+    pg_proxy.drop_reply(lambda tag: tag != "BEGIN")
+    with_worker(app.store, work_off)
+    using = charge.using(**said)  # type: ignore[arg-type]
+    answer = using.enqueue(order=1) if colour == "sync" else asyncio.run(enqueued(app, using))
+    work_off()
+    app.close()
+    assert pg_proxy.cuts == 1
+    assert answer.created
+    assert look.rows("select job from effect") == [(answer.id,)]
+    assert (look.live(), look.over()) == ([], [])
+
+
+@flow
+def made_anew(table: str) -> Steps[None]:
+    yield from run_text("drop", f"drop table if exists {table}")
+    yield from run_text("create", f"create table {table} (job text)")
+
+
+async def enqueued(app: Holdfast, using: Any) -> Enqueued:
+    answer: Enqueued = await using.aenqueue(order=1)
+    await app.aclose()
+    return answer
+
+
+def with_worker(store: Store, work_off: Callable[[], None]) -> None:
+    """Let a worker work off the queue whenever a try has lost its connection, before the next one."""
+    run_once, arun_once = store.run_once, store.arun_once
+
+    def run(work: Flow[Any]) -> Any:
+        try:
+            return run_once(work)
+        except DatabaseUnavailable:
+            work_off()
+            raise
+
+    async def arun(work: Flow[Any]) -> Any:
+        try:
+            return await arun_once(work)
+        except DatabaseUnavailable:
+            work_off()
+            raise
+
+    store.run_once, store.arun_once = run, arun  # type: ignore[method-assign]
 
 
 def test_jobs_of_a_claim_whose_reply_is_lost_are_given_back_and_none_is_lost(

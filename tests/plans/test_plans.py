@@ -7,7 +7,7 @@ with the tables.
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +226,22 @@ def test_a_repeated_enqueue_looks_for_its_own_ids_only(
     plan = explain(store, connection, Statement("take_back", {"ids": [lease.id for lease in held]}), kind)
     assert plan.scans == {("holdfast_jobs", "holdfast_jobs_pkey"), ("holdfast_finished", "holdfast_finished_pkey")}
     assert_bounded(plan, size)
+
+
+def test_a_repeated_enqueue_looks_at_the_latest_dropped_jobs_only(
+    store: Store, connection: Any, kind: PlanKind, size: int, held: list[Lease]
+) -> None:
+    connection.execute(
+        """insert into holdfast_dropped (at, ids)
+           select now() - n * interval '1 second', array(select gen_random_uuid() from generate_series(1, 20))
+             from generate_series(1, 1800) n"""
+    )
+    ids, since = [lease.id for lease in held], datetime.now(UTC) - timedelta(seconds=15)
+    plan = explain(store, connection, Statement("take_back_dropped", {"ids": ids, "since": since}), kind)
+    connection.execute("delete from holdfast_dropped")
+    assert ("holdfast_dropped", "holdfast_dropped_at_idx") in plan.scans
+    assert plan.scans <= {("holdfast_dropped", "holdfast_dropped_at_idx"), ("holdfast_jobs", "holdfast_jobs_pkey")}
+    assert_bounded(plan, 20 * 15)
 
 
 def test_prune_reads_its_chunk_by_age(store: Store, connection: Any, kind: PlanKind, size: int) -> None:

@@ -499,14 +499,17 @@ def test_a_reader_is_never_kept_waiting_by_a_writer_on_sqlite(lite: Store) -> No
         assert lite.run_once(jobs.prune_queues()) == []
 
 
-def test_a_repeated_enqueue_that_meets_the_end_of_its_job_does_not_run_it_again(pg: Store, look: Look) -> None:
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "dropped"])
+def test_a_repeated_enqueue_that_meets_the_end_of_its_job_does_not_run_it_again(
+    pg: Store, look: Look, keep: bool
+) -> None:
     job = new_job()
     pg.run(jobs.enqueue(job))
     [lease] = pg.run(jobs.claim("mail", limit=1))
-    with stepped(pg, jobs.complete(lease)) as end, stepped(pg, jobs.enqueue(job)) as repeat:
+    with stepped(pg, jobs.complete(lease, keep=keep)) as end, stepped(pg, jobs.enqueue(job)) as repeat:
         end.rest()
         answer = blocked(repeat, repeat.commit)
         end.commit()
         assert answer.result(PATIENCE).id == job.id
     assert look.live() == []
-    assert [row.id for row in look.over()] == [job.id]
+    assert [row.id for row in look.over()] == ([job.id] if keep else [])

@@ -103,7 +103,10 @@ def held_jobs(columns: Columns) -> dict[str, Any]:
     bound["held"] = msgspec.json.encode(dict(zip(ids, fences, strict=True))).decode()
     if "outcome" in columns and _ended_alike(*rest):
         bound["outcome"] = columns["outcome"][0]
-    elif rest:
+    elif not rest:
+        # Dropped jobs are noted by a list of their ids.
+        bound["ids"] = msgspec.json.encode(ids).decode()
+    else:
         rows = zip(fences, *rest, strict=True)
         bound["batch"] = json.dumps(dict(zip(ids, rows, strict=True)), ensure_ascii=False)
     return bound

@@ -13,6 +13,7 @@ from holdfast.store import Store
 DELETES = (
     "delete from holdfast_jobs",
     "delete from holdfast_finished",
+    "delete from holdfast_dropped",
     "delete from holdfast_keys",
     "delete from holdfast_workers",
     "delete from holdfast_audit",

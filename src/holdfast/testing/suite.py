@@ -7,5 +7,6 @@ from holdfast.testing.suite_claim import *  # noqa: F403
 from holdfast.testing.suite_enqueue import *  # noqa: F403
 from holdfast.testing.suite_keys import *  # noqa: F403
 from holdfast.testing.suite_reap import *  # noqa: F403
+from holdfast.testing.suite_repeat import *  # noqa: F403
 from holdfast.testing.suite_settle import *  # noqa: F403
 from holdfast.testing.suite_upkeep import *  # noqa: F403

@@ -116,6 +116,21 @@ delete j
  straight_join holdfast_jobs j force index (primary) on j.id = u.id
  straight_join holdfast_finished f force index (primary) on f.id = u.id;
 
+-- take_back_dropped: delete live jobs that were dropped already, since a moment before their first enqueue.
+-- A job that was dropped had been claimed, so its fence was above 0; with 0 it is what the repeat has added, or its like.
+-- The derived table gets an index from the server, so that a large batch is not compared with every id.
+select u.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join (
+    select distinct t.id
+      from holdfast_dropped d force index (holdfast_dropped_at_idx)
+     straight_join json_table(d.ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) t
+     where d.at >= :since) x on x.id = u.id
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = 0;
+delete j
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+
 -- unique_find: read the live jobs that hold these unique keys.
 -- Differs: a locking read, because a caller's REPEATABLE READ would not see what another transaction has committed.
 select j.kind, j.unique_key, j.id
@@ -245,12 +260,13 @@ delete j
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 
--- drop: delete leased jobs that leave no trace (retention 0).
+-- drop: delete leased jobs that leave no finished row (retention 0), and note their ids for repeated enqueues.
 select j.id
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    for update /*!80001 of j */;
+insert into holdfast_dropped (at, ids) values (coalesce(cast(:now as datetime(6)), utc_timestamp(6)), :found);
 delete j
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;
@@ -340,6 +356,19 @@ select id from holdfast_finished force index (holdfast_finished_age_idx)
 delete f
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_finished f force index (primary) on f.id = u.id;
+
+-- dropped_add: note the ids of jobs whose finished rows are gone.
+insert into holdfast_dropped (at, ids) values (coalesce(cast(:now as datetime(6)), utc_timestamp(6)), :ids);
+
+-- dropped_prune: delete a chunk of notes that no repeat can ask for any more.
+select id from holdfast_dropped force index (holdfast_dropped_at_idx)
+ where at < coalesce(cast(:now as datetime(6)), utc_timestamp(6)) - interval :older_ms * 1000 microsecond
+ order by at
+ limit :limit
+   for update skip locked;
+delete d
+  from json_table(:found, '$[*]' columns (id bigint path '$')) u
+ straight_join holdfast_dropped d force index (primary) on d.id = u.id;
 
 -- keys_prune: delete a chunk of idempotency keys past their window.
 -- Differs: :found is one column, so the two of the primary key are put into one JSON text.

@@ -121,6 +121,16 @@ select pg_notify(:channel, q.queue)::text
 delete from holdfast_jobs j
  where j.id = any (:ids::uuid[]) and (select f.id from holdfast_finished f where f.id = j.id) is not null;
 
+-- take_back_dropped: delete live jobs that were dropped already, since a moment before their first enqueue.
+-- A job that was dropped had been claimed, so its fence was above 0; with 0 it is what the repeat has added, or its like.
+delete from holdfast_jobs j
+ where j.fence = 0
+   and j.id = any (array(
+    select t.id
+      from holdfast_dropped d
+     cross join unnest(d.ids) as t (id)
+     where d.at >= :since::timestamptz and t.id = any (:ids::uuid[])));
+
 -- unique_find: read the live jobs that hold these unique keys.
 select j.kind, j.unique_key, j.id
   from unnest(:kind::text[], :unique_key::text[]) as u (kind, unique_key)
@@ -265,8 +275,10 @@ select id::text from kept where (select count(*) from kept) < (select cardinalit
 union all
 select null from held where (select count(*) from kept) = cardinality(id);
 
--- drop: delete leased jobs that leave no trace (retention 0).
--- Fences and the answer as in finish.
+-- drop: delete leased jobs that leave no finished row (retention 0), and note their ids for repeated enqueues.
+-- Fences and the answer as in finish. The batch is noted as it came: an id in it that was not deleted does no harm, because
+-- its job has a fence above 0 wherever it lives. A hundred ids fit into a row without being compressed and stored
+-- elsewhere, which for 500 of them took 1 ms of the server's CPU beside the 2 that the delete took; five rows took 0.3.
 with held as materialized (select :id::text::uuid[] as id, :fence::text::bigint[] as fence),
 gone as (
     delete from holdfast_jobs j
@@ -274,7 +286,11 @@ gone as (
        and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
        and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
                      else ((select fence from held))[width_bucket(j.id, (select id from held))] end
-    returning j.id)
+    returning j.id),
+noted as (
+    insert into holdfast_dropped (at, ids)
+    select coalesce(:now::timestamptz, statement_timestamp()), id[n : (n + 99)]
+      from (select id, generate_series(1, cardinality(id), 100) as n from held where exists (select 1 from gone)) h)
 select id::text from gone where (select count(*) from gone) < (select cardinality(id) from held)
 union all
 select null from held where (select count(*) from gone) = cardinality(id);
@@ -357,6 +373,19 @@ delete from holdfast_finished
      limit :limit
        for update skip locked))
 returning id;
+
+-- dropped_add: note the ids of jobs whose finished rows are gone.
+insert into holdfast_dropped (at, ids) values (coalesce(:now::timestamptz, statement_timestamp()), :ids::text::uuid[]);
+
+-- dropped_prune: delete a chunk of notes that no repeat can ask for any more.
+delete from holdfast_dropped
+ where ctid = any (array(
+    select ctid from holdfast_dropped
+     where at < coalesce(:now::timestamptz, statement_timestamp()) - :older_ms::bigint * interval '1 millisecond'
+     order by at
+     limit :limit
+       for update skip locked))
+returning 1;
 
 -- keys_prune: delete a chunk of idempotency keys past their window.
 delete from holdfast_keys

@@ -104,6 +104,18 @@ on conflict do nothing;
 delete from holdfast_jobs
  where id in (select value from json_each(:ids)) and exists (select 1 from holdfast_finished f where f.id = holdfast_jobs.id);
 
+-- take_back_dropped: delete live jobs that were dropped already, since a moment before their first enqueue.
+-- A job that was dropped had been claimed, so its fence was above 0; with 0 it is what the repeat has added, or its like.
+-- Differs: the list is a subquery; there is no array to make of it.
+delete from holdfast_jobs
+ where fence = 0
+   and id in (select value from json_each(:ids))
+   and id in (
+    select t.value
+      from holdfast_dropped d
+     cross join json_each(d.ids) t
+     where d.at >= :since);
+
 -- unique_find: read the live jobs that hold these unique keys.
 select j.kind, j.unique_key, j.id
   from json_each(:batch) u
@@ -218,9 +230,11 @@ select null where changes() = :size
     or :strict  -- when strict
 ;
 
--- drop: delete leased jobs that leave no trace (retention 0).
--- The answer as in finish.
--- Differs: DELETE takes no second table, so the batch is a list of pairs.
+-- drop: delete leased jobs that leave no finished row (retention 0), and note their ids for repeated enqueues.
+-- The answer as in finish. The batch is noted as it came: an id in it that was not deleted does no harm, because its job
+-- has a fence above 0 wherever it lives.
+-- Differs: no writing CTE; noted first, so that changes() tells of the delete, which takes the batch as a list of pairs.
+insert into holdfast_dropped (at, ids) values (:now, :ids);
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held))
 returning id  -- when strict
 ;
@@ -309,6 +323,19 @@ delete from holdfast_finished
      order by finished_at
      limit :limit)
 returning id;
+
+-- dropped_add: note the ids of jobs whose finished rows are gone.
+insert into holdfast_dropped (at, ids) values (:now, :ids);
+
+-- dropped_prune: delete a chunk of notes that no repeat can ask for any more.
+-- Differs: ctid is called rowid, and the list is a subquery.
+delete from holdfast_dropped
+ where rowid in (
+    select rowid from holdfast_dropped
+     where at < :now - :older_ms * 1000
+     order by at
+     limit :limit)
+returning 1;
 
 -- keys_prune: delete a chunk of idempotency keys past their window.
 delete from holdfast_keys
