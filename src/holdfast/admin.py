@@ -440,7 +440,8 @@ def _limit(limit: int) -> int:
 
 def _view(row: Sequence[Any]) -> JobView:
     job_id, state, queue, kind, priority, attempts, most, fence, key, unique, payload, *rest = row
-    headers, progress, result, errors, available, created, leased, expires, by, finished, group, replays, stop = rest
+    headers, progress, result, errors, available, created, leased, expires, by, finished, group, replays, *last = rest
+    stop, lapses = last
     return JobView(
         id=str(job_id),
         state=state,
@@ -466,4 +467,5 @@ def _view(row: Sequence[Any]) -> JobView:
         group=group,
         replays=replays,
         cancel_requested=bool(stop),
+        lapses=lapses,
     )

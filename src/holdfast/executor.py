@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast import events
+from holdfast.begins import Begins
 from holdfast.errors import Fatal, HoldfastError, LeaseLost
+from holdfast.expiry import must_record
 from holdfast.fingerprint import ErrorRecord
+from holdfast.flow import Flow
 from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.model import Finish, Lease, PutBack
@@ -99,15 +102,42 @@ class TimedOut(HoldfastError):
 
 
 class Executor:
-    """Runs attempts for one worker."""
+    """Runs attempts for one worker; without `begins`, nothing is recorded before a handler is called."""
 
-    def __init__(self, app: Holdfast, worker: str, threads: Threads) -> None:
+    def __init__(self, app: Holdfast, worker: str, threads: Threads, begins: Begins | None = None) -> None:
         self.app = app
         self.worker = worker
         self.threads = threads
+        self._begins = begins
 
-    async def attempt(self, work: Work) -> Ended:
-        """Run the handler once. Whatever it raises, cancellation included, becomes an outcome: a slot lives on."""
+    def attempt(self, work: Work) -> Coroutine[Any, Any, Ended]:
+        """Run the handler once. Whatever it raises, cancellation included, becomes an outcome: a slot lives on.
+
+        A function that returns a coroutine: each coroutine within another is woken and put to sleep with it.
+        """
+        lease = work.lease
+        if self._begins is not None and must_record(lease.lapses, lease.max_attempts):
+            recording = work.source.begin(lease)
+            if recording is not None:
+                return self._attempt_on_record(work, self._begins, recording)
+        return self._attempt(work)
+
+    async def _attempt_on_record(self, work: Work, begins: Begins, recording: Flow[None]) -> Ended:
+        """Run a handler whose call must be known of, should the process die."""
+        try:
+            await begins.record(work, recording)
+        except BaseException as error:
+            work.started = time.monotonic()
+            return self.raised(work, error)
+        if work.handler.is_async and not self.app.middlewares:
+            # Nothing waits between here and the call.
+            begins.entered(work)
+        try:
+            return await self._attempt(work)
+        finally:
+            begins.entered(work)
+
+    async def _attempt(self, work: Work) -> Ended:
         app, handler = self.app, work.handler
         work.started = time.monotonic()
         if app.events.wants(events.JobStarted):
@@ -152,6 +182,8 @@ class Executor:
         handler, limit = work.handler, work.handler.options.timeout
         if not handler.is_async:
             return await self._run_on_thread(work, arguments, limit)
+        if self._begins is not None:
+            self._begins.entered(work)
         if limit is None:
             return await handler.fn(**arguments)
         return await _within(limit, handler.fn(**arguments))
@@ -159,6 +191,8 @@ class Executor:
     async def _run_on_thread(self, work: Work, arguments: dict[str, Any], limit: float | None) -> Any:
         call = self.threads.submit(lambda: work.handler.fn(**arguments))
         try:
+            if self._begins is not None and self._begins.inside is work:
+                await self._begins.entered_on_thread(work, call)
             # A wait with a time-out costs as much again as the hop to the thread.
             value = await call.future if limit is None else await _within(limit, call.future)
         except (asyncio.CancelledError, TimedOut):
@@ -251,7 +285,7 @@ class Executor:
         if lease.attempt >= lease.max_attempts:
             return self._buried(work, record, error)
         delay = policy.delay(lease.attempt)
-        write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, record.to_json())
+        write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, record.to_json(), 0)
         return Ended(work, write, events.JobRetried(*self.about(work), delay, _said(record)), error)
 
     def _dead(self, work: Work, error: BaseException) -> Ended:

@@ -6,21 +6,20 @@ the fence, so a holder that lost its lease changes nothing, whatever it still be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any
 
 from holdfast.adding import NOTED_SECONDS
 from holdfast.adding import enqueue as enqueue
 from holdfast.adding import enqueue_many as enqueue_many
 from holdfast.errors import LeaseLost
-from holdfast.fingerprint import ErrorRecord, fingerprint
+from holdfast.expiry import LEASE_EXPIRED as LEASE_EXPIRED
+from holdfast.expiry import Backoff, verdict
 from holdfast.flow import Columns, Rows, Steps, ask, flow
-from holdfast.model import Expired, Finish, Held, Lease, Outcome, PutBack, Reaped, when
+from holdfast.model import Expired, Finish, Held, Lease, Outcome, PutBack, Reaped
 from holdfast.retry import Retry
-
-LEASE_EXPIRED = "LeaseExpired"
 
 
 @flow
@@ -32,12 +31,14 @@ def claim(
     lease_ms: int = 30_000,
     leases: Mapping[str, int] | None = None,
     lanes: Mapping[str, list[Any]] | None = None,
+    suspects: bool = True,
 ) -> Steps[list[Lease]]:
     """Lease up to `limit` due jobs, the most urgent first, and count the attempt.
 
     `leases` maps the kinds to serve to their lease in milliseconds; None serves every kind with `lease_ms`.
     `lanes` says where in the queues to begin (see `lanes.py`); None begins at their front.
-    Commits: its own. After a crash: the jobs stay leased, with the attempt counted, until the reaper takes them back.
+    `suspects` False leaves out jobs whose process died before (see `suspects.py`).
+    Commits: its own. After a crash: the jobs stay leased until the reaper takes them back and judges the attempt.
     """
     # One lease for all kinds, as is usual, spares the database a search for each job.
     lengths = set((leases or {}).values())
@@ -50,6 +51,7 @@ def claim(
         limit=limit,
         worker=worker,
         lease_ms=lengths.pop() if len(lengths) == 1 else lease_ms,
+        unsuspected=None if suspects else True,
         **where,
     )
     claimed = list(map(Lease._make, rows))
@@ -80,17 +82,32 @@ class Renewed:
 
 
 @flow
-def renew(leases: Iterable[tuple[Held | Lease, int]]) -> Steps[Renewed]:
+def renew(leases: Iterable[tuple[Held | Lease, int]], begun: Collection[Any] = ()) -> Steps[Renewed]:
     """Put off the end of held leases by so many milliseconds from now; a lease that is lost is left out of the answer.
 
+    `begun` names the jobs whose handler has been called: the record of it costs nothing here.
     Commits: its own. After a crash: safe to repeat.
     """
     held = sorted(leases, key=lambda one: _by_id(one[0]))
     if not held:
         return Renewed(set(), set())
     batch = _held([lease for lease, _ in held]) | {"lease_ms": [ms for _, ms in held]}
+    # Numbers, which every database reads out of a batch as it reads its own booleans.
+    batch["began"] = [int(lease.id in begun) for lease, _ in held]
     rows = yield from ask("renew", batch=batch, alone=True)
     return Renewed({str(row[0]) for row in rows}, {str(row[0]) for row in rows if row[1]})
+
+
+@flow
+def begin(lease: Lease | Held) -> Steps[None]:
+    """Record that the handler of the leased job is about to be called.
+
+    Commits: its own. Raises: LeaseLost if a newer claim holds the job; the handler may not be called then.
+    After a crash: the reaper takes the handler for called, though the death may have come in the instant before.
+    """
+    rows = yield from ask("begin", id=lease.id, fence=lease.fence, alone=True)
+    if not rows:
+        raise LeaseLost(str(lease.id), lease.fence)
 
 
 def _held(leases: Iterable[Held | Lease | Finish]) -> Columns:
@@ -225,7 +242,7 @@ def retry(lease: Lease | Held, delay_ms: int, error: str) -> Steps[None]:
     Raises: LeaseLost if a newer claim holds the job.
     After a crash: before commit the job stays leased and is reaped later, with a backoff of the reaper's.
     """
-    yield from _put_back_one(PutBack(lease.id, lease.fence, delay_ms, 0, error))
+    yield from _put_back_one(PutBack(lease.id, lease.fence, delay_ms, 0, error, 0))
 
 
 @flow
@@ -263,9 +280,6 @@ def progress(lease: Lease | Held, value: str) -> Steps[None]:
         raise LeaseLost(str(lease.id), lease.fence)
 
 
-Backoff = Callable[[str, int], float]
-
-
 def default_backoff(kind: str, attempt: int) -> float:
     return Retry().delay(attempt)
 
@@ -279,7 +293,7 @@ def reap(
     backoff: Backoff = default_backoff,
     look_back: float | None = None,
 ) -> Steps[list[Reaped]]:
-    """Take back leases that ran out: to the queue with a backoff, to the dead letters when the attempts are used up.
+    """Take back leases that ran out: to their queue, or to the dead letters; `expiry.py` says which.
 
     `exclude` names jobs that the caller itself still works on; `backoff` gives seconds by kind and attempt.
     `look_back` leaves out leases that ran out more than so many seconds ago; None looks at all.
@@ -297,46 +311,16 @@ def reap(
     if not rows:
         return []
     yield from ask("reap_mark", ids=[row[0] for row in rows])
-    expired = [one._replace(fence=one.fence + 1) for one in (Expired(*row) for row in rows)]
-    ends = {str(one.id): _end_of(one) for one in expired}
-    finishes = [_finish_expired(one, outcome) for one in expired if (outcome := ends[str(one.id)]) is not None]
+    expired = [Expired(*row) for row in rows]
+    verdicts = {str(one.id): verdict(one._replace(fence=one.fence + 1), backoff) for one in expired}
+    writes = [one.write for one in verdicts.values()]
+    finishes = [one for one in writes if isinstance(one, Finish)]
     if finishes:
         # One that is finished already, from whatever cause, would keep the others from being written.
         yield from ask("take_back", ids=[one.id for one in finishes])
-    settled = yield from settle(
-        finishes, [_return_expired(one, backoff) for one in expired if ends[str(one.id)] is None]
-    )
+    settled = yield from settle(finishes, [one for one in writes if isinstance(one, PutBack)])
     taken = [one for one in expired if str(one.id) in settled.done]
-    return [Reaped(str(e.id), e.queue, e.kind, e.attempt, e.leased_by, ends[str(e.id)] or "retry") for e in taken]
-
-
-def _end_of(expired: Expired) -> Literal["dead", "cancelled"] | None:
-    if expired.cancel_requested:
-        return "cancelled"
-    return "dead" if expired.attempt >= expired.max_attempts else None
-
-
-def _finish_expired(expired: Expired, outcome: Outcome) -> Finish:
-    error = _expiry_error(expired)
-    group = fingerprint(LEASE_EXPIRED, error.message) if outcome == "dead" else None
-    return Finish(expired.id, expired.fence, outcome, None, error.to_json(), group)
-
-
-def _return_expired(expired: Expired, backoff: Backoff) -> PutBack:
-    delay_ms = round(backoff(expired.kind, expired.attempt) * 1000)
-    return PutBack(expired.id, expired.fence, delay_ms, 0, _expiry_error(expired).to_json())
-
-
-def _expiry_error(expired: Expired) -> ErrorRecord:
-    return ErrorRecord(
-        attempt=expired.attempt,
-        type=LEASE_EXPIRED,
-        message="The lease ran out: the worker died, hung, or could not reach the database in time.",
-        traceback="",
-        worker=expired.leased_by or "",
-        started_at=when(expired.leased_at).isoformat(),
-        failed_at=when(expired.lease_expires_at).isoformat(),
-    )
+    return [Reaped(str(e.id), e.queue, e.kind, e.attempt, e.leased_by, verdicts[str(e.id)].outcome) for e in taken]
 
 
 @flow

@@ -75,6 +75,8 @@ class Lease(NamedTuple):
     created_at: Any
     # Asked for while an earlier attempt had the job, and not seen by it.
     cancel_requested: Any = False
+    # How many processes died while they held the job, since it last came to an end that its own handler gave it.
+    lapses: int = 0
 
     @property
     def job_id(self) -> str:
@@ -104,6 +106,7 @@ class PutBack(NamedTuple):
     """A leased job that returns to its queue.
 
     `delay_ms` None keeps its place in the queue; `attempts_back` 1 gives the attempt back (release, snooze).
+    `lapses` is what is known of deaths from now on: 0 after an attempt that its handler ended, None: as before.
     """
 
     id: Any
@@ -111,6 +114,7 @@ class PutBack(NamedTuple):
     delay_ms: int | None = None
     attempts_back: int = 0
     error: str | None = None
+    lapses: int | None = None
 
 
 class Expired(NamedTuple):
@@ -126,6 +130,9 @@ class Expired(NamedTuple):
     leased_at: Any
     lease_expires_at: Any
     cancel_requested: Any
+    # Whether the handler is known to have been called under this lease.
+    began: Any
+    lapses: int
 
 
 class Reaped(NamedTuple):
@@ -136,7 +143,7 @@ class Reaped(NamedTuple):
     kind: str
     attempt: int
     leased_by: str | None
-    outcome: Literal["retry", "dead", "cancelled"]
+    outcome: Literal["retry", "released", "dead", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +190,7 @@ class JobView:
     group: str | None
     replays: int
     cancel_requested: bool
+    lapses: int = 0
 
     @property
     def last_error(self) -> dict[str, Any] | None:

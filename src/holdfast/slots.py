@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.executor import Ended, Executor, Interrupt, Work
 from holdfast.sources import Source
+from holdfast.suspects import Line
 
 # Handlers that never wait would keep the loop to themselves: let others in after so many seconds.
 TURN = 0.001
@@ -32,6 +33,7 @@ class Slots:
         # Call `on_hunger` when an attempt ends and no more than so many jobs wait; -1: never.
         self.hungry_at = -1
         self.buffer: deque[Work] = deque()
+        self.line = Line(self._let_in, on_hunger)
         self.running: set[Work] = set()
         self.finished = 0
         # Seconds that attempts took, all together.
@@ -51,19 +53,46 @@ class Slots:
         return self._tasks
 
     def feed(self, works: list[Work]) -> None:
-        self.buffer.extend(works)
+        suspects = [work for work in works if work.lease.lapses]
+        if suspects:
+            self.buffer.extend(work for work in works if not work.lease.lapses)
+            self.line.add(suspects)
+        else:
+            self.buffer.extend(works)
+        self._announce()
+
+    def _let_in(self, suspect: Work) -> None:
+        self.buffer.appendleft(suspect)
+        self._announce()
+
+    def _announce(self) -> None:
         if not self._sprinting:
             self._wake_one()
         self._relay()
 
     def take_back(self, older_than: float = float("inf")) -> list[Work]:
-        """Take waiting jobs out of the buffer: all, or those claimed before a moment."""
-        taken = [work for work in self.buffer if work.taken < older_than]
-        self.buffer = deque(work for work in self.buffer if work.taken >= older_than)
+        """Take waiting jobs out of the buffer and the line: all, or those claimed before a moment."""
+        taken = [work for work in self.waiting() if work.taken < older_than]
+        for work in taken:
+            self.withdraw(work)
         return taken
 
+    def waiting(self) -> list[Work]:
+        """List the jobs that wait for a slot, or in line for their turn."""
+        return [*self.buffer, *self.line.waiting]
+
+    def withdraw(self, work: Work) -> bool:
+        """Take a job out of the buffer or the line; False if it is in neither."""
+        for place in (self.buffer, self.line.waiting):
+            if work in place:
+                place.remove(work)
+                if work.lease.lapses:
+                    self.line.ended(work)
+                return True
+        return False
+
     def running_of(self, source: Source, kind: str) -> int:
-        return sum(w.lease.kind == kind and w.source is source for w in (*self.running, *self.buffer))
+        return sum(w.lease.kind == kind and w.source is source for w in (*self.running, *self.waiting()))
 
     def interrupt(self, work: Work, why: Interrupt) -> None:
         """Stop an attempt: an async handler is cancelled, a `def` one is told by its job's flags."""
@@ -76,7 +105,7 @@ class Slots:
         if job is not None:
             job.cancel_requested = job.cancel_requested or why == "cancelled"
             job.lost = job.lost or why != "cancelled"
-        if work.handler.is_async or why == "stop":
+        if work.handler.is_async or why == "stop" or not work.started:
             work.interrupt = why
             work.slot.cancel()
 

@@ -6,12 +6,13 @@ A source turns the steps of a job's life into flows; the worker, its slots and i
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast import jobs
+from holdfast.expiry import Backoff
 from holdfast.flow import Flow, Steps, flow
-from holdfast.jobs import Backoff, Renewed, Settled
+from holdfast.jobs import Renewed, Settled
 from holdfast.lanes import Lanes, LookBack, Start
 from holdfast.model import Finish, Lease, PutBack, Reaped
 
@@ -25,11 +26,14 @@ class Source(Protocol):
     def check(self) -> Flow[None] | None:
         """Raise unless the tables are there; None where the schema's version says so."""
 
-    def claim(self, leases: Mapping[str, int], limit: int, worker: str) -> Flow[list[Lease]]:
-        """Claim up to `limit` jobs of these kinds (kind → lease in milliseconds)."""
+    def claim(self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True) -> Flow[list[Lease]]:
+        """Claim up to `limit` jobs of these kinds (kind → lease in milliseconds), with or without suspects."""
 
-    def renew(self, leases: Sequence[Lease], worker: str) -> Flow[Renewed]:
-        """Put off the end of held leases."""
+    def begin(self, lease: Lease) -> Flow[None] | None:
+        """Record that a handler is about to be called; None where the tables do not ask for it. Raises: LeaseLost."""
+
+    def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
+        """Put off the end of held leases; `begun` names the jobs whose handler has been called."""
 
     def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Flow[Settled]:
         """Write outcomes."""
@@ -57,29 +61,36 @@ class JobsSource:
         self.queues = queues
         self.handlers = handlers
         self._floors = floors
-        # By the kinds that are claimed together.
-        self._lanes: dict[tuple[str, ...], Lanes] = {}
+        # By the kinds that are claimed together, and whether suspects are among them.
+        self._lanes: dict[tuple[tuple[str, ...], bool], Lanes] = {}
         self._look_back = LookBack()
 
     def check(self) -> None:
         """Nothing: whoever uses these tables has compared their version."""
 
-    def claim(self, leases: Mapping[str, int], limit: int, worker: str) -> Flow[list[Lease]]:
-        lanes = self._lanes.setdefault(tuple(leases), Lanes(self.queues))
-        return self._claim_from(lanes, leases, limit, worker)
+    def claim(self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True) -> Flow[list[Lease]]:
+        lanes = self._lanes.setdefault((tuple(leases), suspects), Lanes(self.queues))
+        return self._claim_from(lanes, leases, limit, worker, suspects)
 
     @flow
-    def _claim_from(self, lanes: Lanes, leases: Mapping[str, int], limit: int, worker: str) -> Steps[list[Lease]]:
+    def _claim_from(
+        self, lanes: Lanes, leases: Mapping[str, int], limit: int, worker: str, suspects: bool
+    ) -> Steps[list[Lease]]:
         began = time.monotonic()
         start = lanes.start(began) if self._floors else Start("all")
-        claiming = jobs.claim(self.queues, limit=limit, worker=worker, leases=leases, lanes=start.lanes)
+        claiming = jobs.claim(
+            self.queues, limit=limit, worker=worker, leases=leases, lanes=start.lanes, suspects=suspects
+        )
         claimed = yield from claiming.start()
         if self._floors:
             lanes.learn(start, claimed, limit, began, time.monotonic())
         return claimed
 
-    def renew(self, leases: Sequence[Lease], worker: str) -> Flow[Renewed]:
-        return jobs.renew([(lease, lease.lease_ms) for lease in leases])
+    def begin(self, lease: Lease) -> Flow[None]:
+        return jobs.begin(lease)
+
+    def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
+        return jobs.renew([(lease, lease.lease_ms) for lease in leases], begun)
 
     @flow
     def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Steps[Settled]:
@@ -100,6 +111,8 @@ class JobsSource:
         reaping = jobs.reap(kinds=kinds, exclude=held, limit=limit, backoff=backoff, look_back=look_back)
         reaped = yield from reaping.start()
         self._look_back.learn(look_back, not reaped, began, time.monotonic())
+        if any(one.outcome == "released" for one in reaped):
+            self._step_back()
         return reaped
 
     @flow

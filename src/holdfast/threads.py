@@ -14,17 +14,20 @@ from typing import Any
 class Call:
     """One call on a thread, and the future that the event loop waits for."""
 
-    __slots__ = ("_context", "_fn", "abandoned", "future", "over")
+    __slots__ = ("_context", "_fn", "abandoned", "entered", "future", "over")
 
     def __init__(self, fn: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.future: asyncio.Future[Any] = loop.create_future()
         # Nobody waits any more: it need not start, and its thread is no longer counted.
         self.abandoned = False
         self.over = False
+        # The function is being called, or was.
+        self.entered = False
         self._fn = fn
         self._context = contextvars.copy_context()
 
     def run(self) -> tuple[Any, BaseException | None]:
+        self.entered = True
         try:
             return self._context.run(self._fn), None
         except BaseException as error:

@@ -111,7 +111,8 @@ class Upkeep:
 
     async def _renew_batch(self, source: Source, batch: list[Work], now: float) -> None:
         # An answer that takes a whole lease comes too late: give up on that connection and ask again on another.
-        renewing = source.renew([work.lease for work in batch], self._worker.id)
+        begun = {work.lease.id for work in batch if work.started}
+        renewing = source.renew([work.lease for work in batch], self._worker.id, begun)
         renewed = await self._worker.reach.outlive(renewing, within=max(1.0, self._shortest / 2))
         for work in batch:
             self._after_renewal(work, renewed, now)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast import events, migrate, registry
 from holdfast.appetite import Appetite
+from holdfast.begins import Begins
 from holdfast.dialects import SCHEMA_VERSION
 from holdfast.errors import ConfigError, StoreError
 from holdfast.executor import Ended, Executor, Work
@@ -154,7 +155,7 @@ class Worker:
         # Whether the last round of claims found more than it could take.
         self._more = False
         self.threads = Threads(self.concurrency, "holdfast-handler")
-        self.executor = Executor(self.app, self.id, self.threads)
+        self.executor = Executor(self.app, self.id, self.threads, Begins(self.reach.outlive))
         self.settler = Settler(self.reach.outlive, emit, self._forget, self.id)
         self.slots = Slots(self.concurrency, self.executor, self.settler.add_and_hold, self._wake.set)
         self.appetite = Appetite(self.sources, self.slots, self.buffer_limit)
@@ -335,7 +336,8 @@ class Worker:
 
     async def _claim(self, source: Source, leases: dict[str, int], limit: int) -> int:
         asked_at = time.monotonic()
-        claimed = await self.reach.claim(source.claim(leases, limit, self.id))
+        claiming = source.claim(leases, limit, self.id, suspects=not self.slots.line.full)
+        claimed = await self.reach.claim(claiming)
         if claimed:
             self.app.events.emit(events.JobsClaimed(self.id, len(claimed), time.monotonic() - asked_at))
         self._take([self._work(source, lease, asked_at) for lease in claimed])
@@ -376,8 +378,7 @@ class Worker:
         """React to a lost lease: stop its handler, or drop it from the buffer."""
         if work.slot is not None:
             self.slots.interrupt(work, "lost")
-        elif work in self.slots.buffer:
-            self.slots.buffer.remove(work)
+        elif self.slots.withdraw(work):
             self._let_go(work)
             self.app.events.emit(events.LeaseWasLost(*self.executor.about(work)))
 
@@ -385,8 +386,7 @@ class Worker:
         """React to a cancel request: stop its handler, or end it before it starts."""
         if work.slot is not None:
             self.slots.interrupt(work, "cancelled")
-        elif work in self.slots.buffer:
-            self.slots.buffer.remove(work)
+        elif self.slots.withdraw(work):
             self.settler.add(self.executor.cancelled(work, "cancelled before it ran"))
 
     def give_back_stale(self) -> float:
@@ -396,7 +396,7 @@ class Worker:
         if stale:
             self.appetite.lose()
             self._give_back(stale)
-        oldest = min((work.taken for work in self.slots.buffer), default=now)
+        oldest = min((work.taken for work in self.slots.waiting()), default=now)
         return max(LEAST_PAUSE, oldest + PATIENCE - now)
 
     def _give_back(self, works: list[Work]) -> int:
@@ -420,6 +420,8 @@ class Worker:
     def _forget(self, batch: Iterable[Ended]) -> None:
         for ended in batch:
             self._let_go(ended.work)
+            if ended.work.lease.lapses:
+                self.slots.line.ended(ended.work)
             if ended.write.__class__ is PutBack and ended.write.delay_ms == 0:
                 # To be tried again at once: not every database tells its workers so.
                 self._wake.set()

@@ -316,7 +316,7 @@ def test_a_reap_whose_reply_is_lost_takes_each_lease_back_once(
     store.now = clock.pass_lease(leases[0])
     cut()
     do(jobs.reap())
-    assert [(row.state, row.attempts, len(row.errors)) for row in look.live()] == [("pending", 1, 1)] * 3
+    assert [(row.state, row.lapses, len(row.errors)) for row in look.live()] == [("pending", 1, 1)] * 3
 
 
 def test_a_single_completion_is_strict_about_a_lost_reply_and_still_written_once(

@@ -83,7 +83,7 @@ def test_the_job_of_a_killed_worker_is_finished_by_another(crew: Crew, kind: str
     victim.end(signal.SIGKILL)
     until(lambda: crew.stage.state(job) == "done")
     shown = crew.stage.show(job)
-    assert (shown.result, shown.attempts) == (other.pid, 2)
+    assert (shown.result, shown.attempts) == (other.pid, 1)
     assert [error["type"] for error in shown.errors] == ["LeaseExpired"]
     assert len(other.said("job reaped")) == 1
 
@@ -101,7 +101,7 @@ def test_a_worker_stopped_for_longer_than_its_lease_changes_nothing_when_it_come
     zombie.until_said("lease was lost")
     zombie.until_said("loop blocked")
     assert stage.show(job) == before
-    assert (before.result, before.attempts) == (other.pid, 2)
+    assert (before.result, before.attempts) == (other.pid, 1)
     # It is none the worse for it.
     other.end()
     again = enqueue(stage, "slow", seconds=0)
@@ -122,7 +122,7 @@ def test_a_handler_that_blocks_the_event_loop_loses_its_lease_and_its_late_resul
     [said] = blocked.until_said("loop blocked")
     assert said["seconds"] > 1
     assert stage.show(job) == before
-    assert (before.result, before.attempts) == (other.pid, 2)
+    assert (before.result, before.attempts) == (other.pid, 1)
 
 
 def test_a_blocked_event_loop_cannot_keep_a_process_from_ending(sqlite_stage: Stage, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_workers_with_wrong_clocks_change_nothing(pg_crew: Crew) -> None:
     assert 0 < seconds <= 2
     os.kill(pid, signal.SIGKILL)
     until(lambda: stage.state(job) == "done")
-    assert stage.show(job).attempts == 2
+    assert (stage.show(job).attempts, len(stage.show(job).errors)) == (1, 1)
 
 
 def test_a_network_that_swallows_everything_is_noticed_and_outlived(

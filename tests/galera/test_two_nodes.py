@@ -148,7 +148,7 @@ def test_a_lease_that_is_reaped_on_another_node_while_it_is_completed_is_lost(
     with pytest.raises(LeaseLost):
         run(stores[0], late.flow)
     assert [one.id for one in late.met] == [lease.job_id]
-    assert [(row.state, row.attempts) for row in live(cluster, stores)] == [("pending", 1)]
+    assert [(row.state, row.attempts, row.lapses) for row in live(cluster, stores)] == [("pending", 0, 1)]
 
 
 def test_a_reaper_whose_lease_is_completed_on_another_node_reaps_nothing(

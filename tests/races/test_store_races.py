@@ -23,6 +23,8 @@ def claimed(store: Store, count: int = 1, **fields: Any) -> list[Lease]:
 def expired(store: Store, count: int = 1, **fields: Any) -> list[Lease]:
     clock = Clock(store)
     leases = claimed(store, count, **fields)
+    for lease in leases:
+        store.run(jobs.begin(lease))
     clock.pass_lease(leases[0])
     return leases
 
@@ -96,7 +98,7 @@ def test_a_claim_gets_nothing_of_what_a_reaper_is_taking_back(pg: Store) -> None
         reaper.rest()
         assert pg.run(jobs.claim("mail", limit=1)) == []
         reaper.commit()
-    assert [lease.attempt for lease in pg.run(jobs.claim("mail", limit=1))] == [2]
+    assert [(lease.attempt, lease.lapses) for lease in pg.run(jobs.claim("mail", limit=1))] == [(1, 1)]
 
 
 def test_a_reaper_gets_nothing_of_what_a_claim_is_taking(pg: Store) -> None:
@@ -118,6 +120,30 @@ def test_two_reapers_at_once_share_the_expired_leases(pg: Store, look: Look) -> 
     assert (len(first), len(second)) == (3, 1)
     assert {reaped.id for reaped in first + second} == {lease.job_id for lease in leases}
     assert [len(row.errors) for row in look.live()] == [1, 1, 1, 1]
+
+
+def test_a_begin_that_meets_a_reaper_is_refused(pg: Store, look: Look) -> None:
+    clock = Clock(pg)
+    [lease] = claimed(pg, max_attempts=1)
+    clock.pass_lease(lease)
+    with stepped(pg, jobs.reap()) as reaper, stepped(pg, jobs.begin(lease)) as begin:
+        reaper.rest()
+        answer = blocked(begin, begin.commit)
+        assert [one.outcome for one in reaper.commit()] == ["released"]
+        with pytest.raises(LeaseLost):
+            answer.result(PATIENCE)
+    assert [(row.state, row.attempts, row.began) for row in look.live()] == [("pending", 0, False)]
+
+
+def test_a_reaper_that_comes_after_a_begin_knows_of_it(pg: Store, look: Look) -> None:
+    clock = Clock(pg)
+    [lease] = claimed(pg, max_attempts=1)
+    clock.pass_lease(lease)
+    with stepped(pg, jobs.begin(lease)) as begin:
+        begin.rest()
+        assert pg.run(jobs.reap()) == []
+        begin.commit()
+    assert [one.outcome for one in pg.run(jobs.reap())] == ["dead"]
 
 
 @pytest.mark.parametrize("attempts", [1, 5], ids=["to-the-dead-letters", "to-the-queue"])

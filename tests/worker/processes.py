@@ -98,9 +98,9 @@ def crew_on(stage: Stage, folder: Path) -> Iterator[Crew]:
         crew.close()
 
 
-def until(true: Callable[[], Any], what: str = "") -> Any:
+def until(true: Callable[[], Any], what: str = "", seconds: float = DEADLINE) -> Any:
     """Wait until something is true, and return it."""
-    deadline = time.monotonic() + DEADLINE
+    deadline = time.monotonic() + seconds
     while not (value := true()):
         assert time.monotonic() < deadline, f"in vain: {what or true}"
         time.sleep(0.02)

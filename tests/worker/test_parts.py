@@ -220,7 +220,7 @@ def test_waiting_jobs_are_looked_at_again_when_the_oldest_has_waited_too_long(mo
     part._give_back = given.extend  # type: ignore[assignment, method-assign]
 
     assert part.give_back_stale() == worker_module.PATIENCE
-    slots.buffer.extend(SimpleNamespace(taken=taken) for taken in (99.5, 99.0, 97.0))  # type: ignore[misc]
+    slots.buffer.extend(SimpleNamespace(taken=taken, lease=SimpleNamespace(lapses=0)) for taken in (99.5, 99.0, 97.0))  # type: ignore[misc]
     assert part.give_back_stale() == worker_module.PATIENCE - 1.0
     assert [work.taken for work in given] == [97.0]
     now += worker_module.PATIENCE - 1.0

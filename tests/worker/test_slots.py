@@ -28,7 +28,9 @@ def works(number: int, act: Any) -> list[Any]:
 
 class SimpleWork(SimpleNamespace):
     def __init__(self, act: Any) -> None:
-        super().__init__(act=act, slot=None, interrupt=None, job=None, started=0.0, taken=0.0)
+        super().__init__(
+            act=act, lease=SimpleNamespace(lapses=0), slot=None, interrupt=None, job=None, started=0.0, taken=0.0
+        )
 
     __hash__ = object.__hash__
 

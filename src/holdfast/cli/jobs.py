@@ -190,6 +190,7 @@ def _fields(job: JobView) -> list[tuple[str, object]]:
         ("queue", job.queue),
         ("payload", job.payload),
         ("attempts", f"{job.attempts} of {job.max_attempts}"),
+        ("lapses", job.lapses or None),
         ("replays", job.replays or None),
         ("priority", job.priority or None),
         ("key", job.key),

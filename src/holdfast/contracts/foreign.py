@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
@@ -15,9 +15,10 @@ from holdfast.contracts.pdo import Backoff as Delays
 from holdfast.contracts.pdo import PdoTables, Stamps, Unknown
 from holdfast.contracts.sql import load, name_of
 from holdfast.errors import ConfigError, ForeignTablesMissing, QueryFailed, SchemaMissing, UniqueViolation
+from holdfast.expiry import Backoff
 from holdfast.flow import Flow
 from holdfast.handlers import Handler
-from holdfast.jobs import Backoff, Renewed, Settled
+from holdfast.jobs import Renewed, Settled
 from holdfast.model import Finish, Lease, PutBack
 from holdfast.options import HandlerOptions, text
 from holdfast.retry import LONGEST_LEASE, Duration, Retry, seconds
@@ -185,6 +186,9 @@ class _Source:
         """Name the kinds that have a handler, but no room in this worker now."""
         return frozenset(self.handlers) - leases.keys()
 
+    def begin(self, lease: Lease) -> None:
+        """Nothing: the contract counts attempts as it does, and its tables have no place for more."""
+
     def reap(self, exclude: Sequence[Lease], limit: int, backoff: Backoff) -> None:
         """Nothing: a claim takes over what its holder left."""
 
@@ -313,11 +317,11 @@ class PdoQueue(_Source):
 
     # For the worker: the protocol of `holdfast.sources.Source`
 
-    def claim(self, leases: Mapping[str, int], limit: int, worker: str) -> Flow[list[Lease]]:
+    def claim(self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True) -> Flow[list[Lease]]:
         takes = {urn: self.handlers[urn].signature.traits for urn in leases}
         return pdo.reserve(self.tables, self.queues, takes, limit, self._busy(leases))
 
-    def renew(self, leases: Sequence[Lease], worker: str) -> Flow[Renewed]:
+    def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         return pdo.renew(self.tables, leases, self._stamps)
 
     def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Flow[Settled]:
@@ -375,11 +379,11 @@ class DurableSteps(_Source):
 
     # For the worker: the protocol of `holdfast.sources.Source`
 
-    def claim(self, leases: Mapping[str, int], limit: int, worker: str) -> Flow[list[Lease]]:
+    def claim(self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True) -> Flow[list[Lease]]:
         takes = {step: self._takes[step] for step in leases}
         return durable_transport.claim(self.tables, takes, limit, worker, self._busy(leases))
 
-    def renew(self, leases: Sequence[Lease], worker: str) -> Flow[Renewed]:
+    def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         return durable_transport.renew(self.tables, leases, worker)
 
     def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Flow[Settled]:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from holdfast import admin
 from holdfast.demo.shop import FORGOTTEN_ORDERS, MAX_ATTEMPTS, Shop
-from holdfast.jobs import LEASE_EXPIRED
+from holdfast.expiry import LEASE_EXPIRED, NOT_COUNTED
 from holdfast.model import JobView
 from holdfast.store import Store
 
@@ -119,12 +119,19 @@ def _ended_lease_of(error: dict[str, Any], worker: str) -> bool:
 
 
 def _attempts_explained(books: Books) -> Promise:
-    """Each attempt either finished its job or left an error on it; a replay begins to count anew."""
-    odd = [job for job in books.jobs if job.attempts != 1 + len(job.errors) - MAX_ATTEMPTS * job.replays]
+    """Each attempt either finished its job or left an error on it; a replay begins to count anew.
+
+    An attempt that a killed worker took along is not counted, but left its error too.
+    """
+    odd = [job for job in books.jobs if job.attempts != 1 + _counted(job) - MAX_ATTEMPTS * job.replays]
     reasons = Counter(_reason(error, books.killed) for job in books.jobs for error in job.errors)
     told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
     attempts = len(books.jobs) + reasons.total()
     return Promise("Every attempt explained", f"{attempts:,} = {len(books.jobs):,} done, {told}", not odd)
+
+
+def _counted(job: JobView) -> int:
+    return sum(error["message"] != NOT_COUNTED for error in job.errors)
 
 
 def _reason(error: dict[str, Any], killed: Killed) -> str:

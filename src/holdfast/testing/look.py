@@ -47,6 +47,8 @@ class Live(NamedTuple):
     headers: str | None
     progress: str | None
     errors: list[dict[str, Any]]
+    began: bool
+    lapses: int
 
 
 class Over(NamedTuple):
@@ -80,7 +82,7 @@ class Over(NamedTuple):
 _LIVE = """
 select id, queue, kind, state, fence, attempts, max_attempts, priority, available_at, created_at,
        leased_at, lease_expires_at, leased_by, cancel_requested, key, bucket, unique_key, lease_ms,
-       cast(payload as text), cast(headers as text), cast(progress as text), cast(errors as text)
+       cast(payload as text), cast(headers as text), cast(progress as text), cast(errors as text), began, lapses
   from holdfast_jobs
  order by id"""
 
@@ -146,6 +148,7 @@ _TIMES = ("available_at", "created_at", "leased_at", "lease_expires_at", "finish
 _READ: dict[str, Callable[[Any], Any]] = {
     "id": str,
     "errors": _errors,
+    "began": bool,
     "cancel_requested": bool,
     **dict.fromkeys(_TIMES, _time),
 }

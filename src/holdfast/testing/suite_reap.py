@@ -13,11 +13,11 @@ from holdfast.errors import LeaseLost
 from holdfast.fingerprint import fingerprint
 from holdfast.flow import Steps, flow, run_text
 from holdfast.links import AsyncLink, Link
-from holdfast.model import Lease, PutBack
+from holdfast.model import Lease, PutBack, when
 from holdfast.store import Store
 from holdfast.testing.clock import TICK, Clock
 from holdfast.testing.look import Do, Look
-from holdfast.testing.make import new_job
+from holdfast.testing.make import failure, new_job
 
 
 def leases_of(do: Do, count: int = 1, **fields: Any) -> list[Lease]:
@@ -80,7 +80,7 @@ def test_an_expired_lease_goes_back_to_its_queue_with_a_backoff(do: Do, clock: C
     [reaped] = do(jobs.reap(backoff=lambda kind, attempt: 10 * attempt))
     assert reaped == (lease.job_id, "mail", "noop", 1, "w1", "retry")
     [row] = look.live()
-    assert (row.state, row.attempts, row.leased_by, row.lease_expires_at) == ("pending", 1, None, None)
+    assert (row.state, row.attempts, row.leased_by, row.lease_expires_at) == ("pending", 0, None, None)
     assert row.available_at == clock.now + timedelta(seconds=10)
     [error] = row.errors
     assert (error["type"], error["attempt"], error["worker"]) == ("LeaseExpired", 1, "w1")
@@ -95,12 +95,14 @@ def test_backoff_knows_kind_and_attempt(do: Do, clock: Clock) -> None:
         asked.append((kind, attempt))
         return 0
 
-    leases_of(do, kind="send", max_attempts=9)
-    for _ in range(3):
+    [lease] = leases_of(do, kind="send", max_attempts=9)
+    for _ in range(4):
+        do(jobs.begin(lease))
         clock.advance(31)
         do(jobs.reap(backoff=backoff))
-        do(jobs.claim("mail", limit=1))
-    assert asked == [("send", 1), ("send", 2), ("send", 3)]
+        [lease] = do(jobs.claim("mail", limit=1))
+    # The first death is not counted.
+    assert asked == [("send", 1), ("send", 1), ("send", 2), ("send", 3)]
 
 
 def test_the_fence_rises_when_a_lease_is_reaped(do: Do, clock: Clock, look: Look) -> None:
@@ -110,24 +112,143 @@ def test_the_fence_rises_when_a_lease_is_reaped(do: Do, clock: Clock, look: Look
     assert look.live()[0].fence > lease.fence
     [again] = do(jobs.claim("mail", limit=1))
     assert again.fence > lease.fence
-    assert again.attempt == 2
 
 
 def test_a_job_that_kills_every_worker_reaches_the_dead_letters(do: Do, clock: Clock, look: Look) -> None:
     job = new_job(payload='{"n":1}', max_attempts=3)
     do(jobs.enqueue(job))
     outcomes = []
-    for _ in range(3):
+    for _ in range(4):
         [lease] = do(jobs.claim("mail", limit=1, worker="doomed"))
+        do(jobs.begin(lease))
         clock.pass_lease(lease)
         outcomes += [reaped.outcome for reaped in do(jobs.reap(backoff=no_delay))]
-    assert outcomes == ["retry", "retry", "dead"]
+    # The first death may have been a neighbour's doing, and is not counted.
+    assert outcomes == ["retry", "retry", "retry", "dead"]
     assert look.live() == []
     [row] = look.over()
     assert (row.id, row.outcome, row.attempts, row.payload) == (job.id, "dead", 3, '{"n":1}')
-    assert [(error["type"], error["attempt"]) for error in row.errors] == [("LeaseExpired", n) for n in (1, 2, 3)]
-    assert row.fingerprint == fingerprint("LeaseExpired", row.errors[0]["message"])
+    assert [(error["type"], error["attempt"]) for error in row.errors] == [("LeaseExpired", n) for n in (1, 1, 2, 3)]
+    assert ["not counted" in error["message"] for error in row.errors] == [True, False, False, False]
+    assert row.fingerprint == fingerprint("LeaseExpired", row.errors[-1]["message"])
     assert row.finished_at == clock.now
+
+
+def suspect_of(do: Do, clock: Clock, lapses: int = 1, **fields: Any) -> Lease:
+    """Claim a job whose process died so often."""
+    [lease] = leases_of(do, **fields)
+    for _ in range(lapses):
+        do(jobs.begin(lease))
+        clock.pass_lease(lease)
+        do(jobs.reap(backoff=no_delay))
+        [lease] = do(jobs.claim("mail", limit=1, worker="w1"))
+    return lease
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_first_death_costs_no_attempt_and_makes_a_suspect(do: Do, clock: Clock, look: Look, began: bool) -> None:
+    """Also at the last attempt: whether this job was the cause, nobody knows."""
+    [lease] = leases_of(do, max_attempts=2)
+    do(jobs.retry(lease, 0, failure()))
+    [lease] = do(jobs.claim("mail", limit=1))
+    if began:
+        do(jobs.begin(lease))
+    clock.pass_lease(lease)
+    assert [reaped.outcome for reaped in do(jobs.reap(backoff=lambda kind, attempt: 10))] == ["retry"]
+    [row] = look.live()
+    assert (row.attempts, row.lapses, row.available_at) == (1, 1, clock.now + timedelta(seconds=10))
+    assert "not counted" in row.errors[-1]["message"]
+    clock.advance(10)
+    [again] = do(jobs.claim("mail", limit=1))
+    assert (again.attempt, again.lapses) == (2, 1)
+
+
+def test_a_suspect_that_began_is_blamed(do: Do, clock: Clock, look: Look) -> None:
+    lease = suspect_of(do, clock, max_attempts=5)
+    do(jobs.begin(lease))
+    clock.pass_lease(lease)
+    assert [reaped.outcome for reaped in do(jobs.reap(backoff=lambda kind, attempt: 10))] == ["retry"]
+    [row] = look.live()
+    assert (row.attempts, row.lapses, row.available_at) == (1, 2, clock.now + timedelta(seconds=10))
+    assert "not counted" not in row.errors[-1]["message"]
+
+
+def test_a_suspect_that_never_began_goes_back_to_its_place_as_it_was(do: Do, clock: Clock, look: Look) -> None:
+    for lapses in (1, 2):
+        lease = suspect_of(do, clock, lapses, max_attempts=9)
+        clock.pass_lease(lease)
+        assert [reaped.outcome for reaped in do(jobs.reap())] == ["released"]
+        [row] = look.live()
+        assert (row.state, row.attempts, row.lapses) == ("pending", lapses - 1, lapses)
+        assert row.available_at == when(lease.available_at)
+        assert len(row.errors) == lapses
+        [again] = do(jobs.claim("mail", limit=1))
+        do(jobs.complete(again))
+
+
+def test_a_job_with_one_attempt_that_never_began_goes_back_as_it_was(do: Do, clock: Clock, look: Look) -> None:
+    [lease] = leases_of(do, max_attempts=1)
+    clock.pass_lease(lease)
+    assert [reaped.outcome for reaped in do(jobs.reap())] == ["released"]
+    [row] = look.live()
+    assert (row.state, row.attempts, row.lapses, row.errors) == ("pending", 0, 0, [])
+    assert row.available_at == when(lease.available_at)
+
+
+@pytest.mark.parametrize("recorded_by", ["begin", "renew"])
+def test_a_job_with_one_attempt_that_began_is_dead_after_one_death(
+    do: Do, clock: Clock, look: Look, recorded_by: str
+) -> None:
+    [lease] = leases_of(do, max_attempts=1)
+    do(jobs.begin(lease) if recorded_by == "begin" else jobs.renew([(lease, lease.lease_ms)], {lease.id}))
+    clock.pass_lease(lease)
+    assert [reaped.outcome for reaped in do(jobs.reap())] == ["dead"]
+    assert [(row.outcome, row.attempts) for row in look.over()] == [("dead", 1)]
+
+
+def test_a_renewal_notes_who_has_begun_and_forgets_nobody(do: Do, clock: Clock, look: Look) -> None:
+    first, second = leases_of(do, 2)
+    do(jobs.renew([(first, 30_000), (second, 30_000)], {first.id}))
+    do(jobs.renew([(first, 30_000), (second, 30_000)]))
+    assert {row.id: row.began for row in look.live()} == {first.job_id: True, second.job_id: False}
+
+
+def test_the_next_claim_has_not_begun(do: Do, clock: Clock, look: Look) -> None:
+    [lease] = leases_of(do)
+    do(jobs.begin(lease))
+    assert look.live()[0].began
+    do(jobs.release(lease))
+    do(jobs.claim("mail", limit=1))
+    assert not look.live()[0].began
+
+
+def test_a_cancelled_suspect_ends_as_cancelled(do: Do, clock: Clock, look: Look, store: Store) -> None:
+    lease = suspect_of(do, clock)
+    do(request_cancel(store))
+    clock.pass_lease(lease)
+    assert [reaped.outcome for reaped in do(jobs.reap())] == ["cancelled"]
+    assert [row.outcome for row in look.over()] == ["cancelled"]
+
+
+def test_an_attempt_that_its_handler_ended_clears_the_lapses(do: Do, clock: Clock, look: Look) -> None:
+    lease = suspect_of(do, clock, 2, max_attempts=9)
+    do(jobs.snooze(lease, 0))
+    [lease] = do(jobs.claim("mail", limit=1))
+    do(jobs.release(lease))
+    assert look.live()[0].lapses == 2, "neither says anything of what kills"
+    [lease] = do(jobs.claim("mail", limit=1))
+    assert lease.lapses == 2
+    do(jobs.retry(lease, 0, failure()))
+    [row] = look.live()
+    assert (row.lapses, row.attempts) == (0, 2)
+
+
+def test_a_claim_can_leave_suspects_out(do: Do, clock: Clock) -> None:
+    do(jobs.release(suspect_of(do, clock)))
+    ordinary = new_job()
+    do(jobs.enqueue(ordinary))
+    assert [lease.job_id for lease in do(jobs.claim("mail", limit=9, suspects=False))] == [ordinary.id]
+    assert [lease.lapses for lease in do(jobs.claim("mail", limit=9))] == [1]
 
 
 def test_the_reaper_leaves_the_callers_own_jobs_alone(do: Do, clock: Clock) -> None:
@@ -191,6 +312,8 @@ def test_no_job_is_lost_whatever_dies_on_the_way(do: Do, clock: Clock, look: Loo
     for turn in range(200):
         leases = do(jobs.claim("mail", limit=7))
         for n, lease in enumerate(leases):
+            if (n + turn) % 2:
+                do(jobs.begin(lease))
             if (n + turn) % 3 == 0:
                 do(jobs.complete(lease))
         clock.advance(31)
@@ -224,6 +347,8 @@ def test_a_job_that_is_finished_already_keeps_no_other_from_the_dead_letters(do:
     do(jobs.complete(twin, '"once"'))
     do(jobs.enqueue(next(job for job in new if job.id == twin.job_id), fresh=True))
     leases = do(jobs.claim("mail", limit=3))
+    for lease in leases:
+        do(jobs.begin(lease))
     clock.pass_lease(leases[0])
 
     reaped = do(jobs.reap())

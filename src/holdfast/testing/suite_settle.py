@@ -28,6 +28,7 @@ WRITES: dict[str, Write] = {
     "snooze": lambda lease: jobs.snooze(lease, 0),
     "release": jobs.release,
     "progress": lambda lease: jobs.progress(lease, "50"),
+    "begin": jobs.begin,
 }
 
 SETTLES: dict[str, Write] = {
@@ -53,6 +54,7 @@ def claimed(do: Do, **fields: Any) -> Lease:
 def reaped(do: Do, clock: Clock, **fields: Any) -> Lease:
     """Return a lease that ran out and was taken back."""
     lease = claimed(do, **fields)
+    do(jobs.begin(lease))
     clock.pass_lease(lease)
     assert len(do(jobs.reap(backoff=lambda kind, attempt: 0))) == 1
     return lease

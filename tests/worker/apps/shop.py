@@ -20,16 +20,16 @@ async def quick(n: int) -> int:
 
 @hf.job(lease=2, retry=SOON)
 async def slow(job: Job, seconds: float) -> int:
-    """Write who runs it and how often, then take its time."""
-    await job.aprogress({"pid": os.getpid(), "attempt": job.attempt})
-    await asyncio.sleep(seconds if job.attempt == 1 else 0)
+    """Write who runs it and under which fence, then take its time if it is the first to hold the job."""
+    await job.aprogress({"pid": os.getpid(), "fence": job.fence})
+    await asyncio.sleep(seconds if job.fence == 1 else 0)
     return os.getpid()
 
 
 @hf.job(lease=2, retry=SOON)
 def slow_thread(job: Job, seconds: float) -> int:
-    job.progress({"pid": os.getpid(), "attempt": job.attempt})
-    deadline = time.monotonic() + (seconds if job.attempt == 1 else 0)
+    job.progress({"pid": os.getpid(), "fence": job.fence})
+    deadline = time.monotonic() + (seconds if job.fence == 1 else 0)
     while time.monotonic() < deadline:
         time.sleep(0.02)
     return os.getpid()
@@ -38,15 +38,15 @@ def slow_thread(job: Job, seconds: float) -> int:
 @hf.job(lease=2, retry=SOON)
 async def blocks(job: Job, seconds: float) -> int:
     """Keep the whole event loop to itself."""
-    await job.aprogress({"pid": os.getpid(), "attempt": job.attempt})
-    time.sleep(seconds if job.attempt == 1 else 0)  # noqa: ASYNC251 - that is the point
+    await job.aprogress({"pid": os.getpid(), "fence": job.fence})
+    time.sleep(seconds if job.fence == 1 else 0)  # noqa: ASYNC251 - that is the point
     return os.getpid()
 
 
 @hf.job(lease=2, retry=SOON)
 async def deaf(job: Job) -> None:
     """Never end, whatever one is told."""
-    await job.aprogress({"pid": os.getpid(), "attempt": job.attempt})
+    await job.aprogress({"pid": os.getpid(), "fence": job.fence})
     while True:
         try:
             await asyncio.sleep(600)
@@ -68,3 +68,24 @@ async def kills(how: str) -> None:
 async def effect(job: Job, n: int) -> None:
     async with job.transaction() as tx:
         await tx.execute(f"insert into effects (n) values ({int(n)})")  # noqa: S608 - a number
+
+
+def convoy_step(n: int, kills: bool) -> None:
+    """Note the start where a test can count it, and die of it if asked to."""
+    with open(os.environ["CONVOY_LOG"], "a") as log:
+        log.write(f"{n}\n")
+    if kills:
+        os._exit(9)
+
+
+CONVOY = Retry(first_delay=0.1, max_delay=0.1, jitter=0)
+
+
+@hf.job(lease=1, retry=CONVOY)
+async def convoy(n: int, kills: bool) -> None:
+    convoy_step(n, kills)
+
+
+@hf.job(lease=1, retry=CONVOY)
+def convoy_thread(n: int, kills: bool) -> None:
+    convoy_step(n, kills)

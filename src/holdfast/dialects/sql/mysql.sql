@@ -189,6 +189,7 @@ select id
    and available_at <= coalesce(cast(:now as datetime(6)), utc_timestamp(6))
    and available_at between :floor and :ceiling  -- when lane_queues
    and kind in (:kinds)  -- when kinds
+   and lapses = 0  -- when unsuspected
  order by available_at, id
  limit :limit
    for update skip locked;
@@ -196,27 +197,33 @@ select j.id, j.queue, j.kind, j.payload, j.headers, j.`key`, j.priority, j.attem
        coalesce(j.lease_ms,
            cast(elt(field(j.kind, :kinds), :leases) as signed),  -- when leases
            :lease_ms),
-       j.available_at, j.created_at, j.cancel_requested
+       j.available_at, j.created_at, j.cancel_requested, j.lapses
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 update json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id
-   set j.state = 'leased', j.fence = j.fence + 1, j.attempts = j.attempts + 1, j.leased_by = :worker,
+   set j.state = 'leased', j.fence = j.fence + 1, j.attempts = j.attempts + 1, j.began = false, j.leased_by = :worker,
        j.leased_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)),
        j.lease_expires_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval 1000 * coalesce(j.lease_ms,
            cast(elt(field(j.kind, :kinds), :leases) as signed),  -- when leases
            :lease_ms) microsecond;
 
--- renew: put the end of held leases off, and tell who was asked to stop.
+-- renew: put the end of held leases off, note whose handler has begun, and tell who was asked to stop.
 select j.id, j.cancel_requested
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    for update /*!80001 of j */;
 update json_table(:batch, '$[*]' columns (
-        id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]', lease_ms integer path '$[2]')) u
+        id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]', lease_ms integer path '$[2]',
+        began integer path '$[3]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
-   set j.lease_expires_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval u.lease_ms * 1000 microsecond;
+   set j.lease_expires_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval u.lease_ms * 1000 microsecond,
+       j.began = j.began or u.began;
+
+-- begin: record that the handler of a leased job is about to be called.
+select id from holdfast_jobs where id = :id and fence = :fence for update;
+update holdfast_jobs set began = true where id = :id and fence = :fence;
 
 -- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
 -- The fence rises here too, so that whoever held the lease can no longer write.
@@ -228,9 +235,9 @@ select j.id
    for update /*!80001 of j */;
 update json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]', delay_ms bigint path '$[2]',
-        attempts_back integer path '$[3]', error longtext character set utf8mb4 path '$[4]')) u
+        attempts_back integer path '$[3]', error longtext character set utf8mb4 path '$[4]', lapses integer path '$[5]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
-   set j.state = 'pending', j.fence = j.fence + 1, j.attempts = j.attempts - u.attempts_back,
+   set j.state = 'pending', j.fence = j.fence + 1, j.attempts = j.attempts - u.attempts_back, j.lapses = coalesce(u.lapses, j.lapses),
        j.available_at = coalesce(coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval u.delay_ms * 1000 microsecond, j.available_at),
        j.leased_by = null, j.leased_at = null, j.lease_expires_at = null,
        j.errors = case when u.error is null then j.errors
@@ -286,7 +293,7 @@ select id from holdfast_jobs where id = :id and fence = :fence for update;
 update holdfast_jobs set progress = :progress where id = :id and fence = :fence;
 
 -- reap_pick: read leases that ran out, oldest first, and lock them; the flow decides what becomes of each.
-select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested
+select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested, began, lapses
   from holdfast_jobs force index (holdfast_jobs_lease_idx)
  where state = 'leased' and lease_expires_at < coalesce(cast(:now as datetime(6)), utc_timestamp(6))
    and lease_expires_at >= coalesce(cast(:now as datetime(6)), utc_timestamp(6)) - interval :look_back_ms * 1000 microsecond  -- when look_back_ms
@@ -388,10 +395,10 @@ delete k
 -- Differs: order and limit are not pushed into a union, so each arm has them; what only one table knows is NULL in the other.
 select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
        progress, result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
-       finished_at, fingerprint, replays, cancel_requested
+       finished_at, fingerprint, replays, cancel_requested, lapses
   from ((select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
                 progress, null as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
-                null as finished_at, null as fingerprint, replays, cancel_requested
+                null as finished_at, null as fingerprint, replays, cancel_requested, lapses
            from holdfast_jobs
           where true
             and state in (:states)  -- when states
@@ -418,7 +425,7 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, u
          union all
         (select id, outcome, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
                 progress, result, errors, available_at, created_at, leased_at, null, leased_by,
-                finished_at, fingerprint, replays, false
+                finished_at, fingerprint, replays, false, 0
            from holdfast_finished
           where true
             and outcome in (:states)  -- when states

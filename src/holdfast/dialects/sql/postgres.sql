@@ -168,7 +168,7 @@ update holdfast_keys k
 -- so much cheaper than the one for all that each claim was planned anew, for 0.3 to 0.5 ms of the server's CPU.
 -- Times come as microseconds since 1970: out of timestamps asyncpg makes datetimes at 2 µs each, and few are looked at.
 update holdfast_jobs j
-   set state = 'leased', fence = j.fence + 1, attempts = j.attempts + 1, leased_by = :worker,
+   set state = 'leased', fence = j.fence + 1, attempts = j.attempts + 1, began = false, leased_by = :worker,
        leased_at = coalesce(:now::timestamptz, statement_timestamp()),
        lease_expires_at = coalesce(:now::timestamptz, statement_timestamp())
            + coalesce(j.lease_ms,
@@ -211,6 +211,7 @@ update holdfast_jobs j
            and (available_at, id) >= (level.floor, '00000000-0000-0000-0000-000000000000'::uuid)
            and available_at <= least(level.ceiling, coalesce(:now::timestamptz, statement_timestamp()))
            and ((select :kinds::text[]) is null or kind = any ((select :kinds::text[])::text[]))
+           and lapses = 0  -- when unsuspected
          order by available_at, id
          limit (select :limit::bigint)
            for update skip locked) due
@@ -219,26 +220,33 @@ returning j.id::text, j.queue, j.kind, j.payload::text, j.headers::text, j.key, 
     coalesce(j.lease_ms,
         ((select :leases::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
         :lease_ms::integer),
-    date_part('epoch', j.available_at) * 1000000, date_part('epoch', j.created_at) * 1000000, j.cancel_requested;
+    date_part('epoch', j.available_at) * 1000000, date_part('epoch', j.created_at) * 1000000, j.cancel_requested,
+    j.lapses;
 
--- renew: put the end of held leases off, and tell who was asked to stop.
+-- renew: put the end of held leases off, note whose handler has begun, and tell who was asked to stop.
 with held as materialized (
-    select :id::text::uuid[] as id, :fence::text::bigint[] as fence, :lease_ms::text::integer[] as lease_ms)
+    select :id::text::uuid[] as id, :fence::text::bigint[] as fence, :lease_ms::text::integer[] as lease_ms,
+           :began::text::boolean[] as began)
 update holdfast_jobs j
    set lease_expires_at = coalesce(:now::timestamptz, statement_timestamp())
-           + ((select lease_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond'
+           + ((select lease_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond',
+       began = j.began or ((select began from held))[width_bucket(j.id, (select id from held))]
  where j.id = any ((select id from held)::uuid[]) and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
    and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]
 returning j.id::text, j.cancel_requested;
+
+-- begin: record that the handler of a leased job is about to be called.
+update holdfast_jobs set began = true where id = :id and fence = :fence returning id;
 
 -- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
 -- The fence rises here too, so that whoever held the lease can no longer write.
 with held as materialized (
     select :id::text::uuid[] as id, :fence::text::bigint[] as fence, :delay_ms::text::bigint[] as delay_ms,
-           :attempts_back::text::integer[] as attempts_back, :error::text[] as error)
+           :attempts_back::text::integer[] as attempts_back, :error::text[] as error, :lapses::text::integer[] as lapses)
 update holdfast_jobs j
    set state = 'pending', fence = j.fence + 1,
        attempts = j.attempts - ((select attempts_back from held))[width_bucket(j.id, (select id from held))],
+       lapses = coalesce(((select lapses from held))[width_bucket(j.id, (select id from held))], j.lapses),
        available_at = coalesce(coalesce(:now::timestamptz, statement_timestamp())
            + ((select delay_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond', j.available_at),
        leased_by = null, leased_at = null, lease_expires_at = null,
@@ -305,7 +313,7 @@ select j.id, j.fence from holdfast_jobs j where j.id = any ((select :ids::text::
 update holdfast_jobs set progress = :progress where id = :id and fence = :fence returning id;
 
 -- reap_pick: read leases that ran out, oldest first, and lock them; the flow decides what becomes of each.
-select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested
+select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested, began, lapses
   from holdfast_jobs
  where state = 'leased' and lease_expires_at < coalesce(:now::timestamptz, statement_timestamp())
    and lease_expires_at >= coalesce(:now::timestamptz, statement_timestamp()) - :look_back_ms::bigint * interval '1 millisecond'  -- when look_back_ms
@@ -401,15 +409,15 @@ returning key;
 -- The conditions are pushed into both arms and the arms are merged by primary key, so that a page costs a page.
 select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload::text, headers::text,
        progress::text, result::text, errors::text, available_at, created_at, leased_at, lease_expires_at, leased_by,
-       finished_at, fingerprint, replays, cancel_requested
+       finished_at, fingerprint, replays, cancel_requested, lapses
   from (select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
                progress, null::json as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
-               null::timestamptz as finished_at, null::text as fingerprint, replays, cancel_requested
+               null::timestamptz as finished_at, null::text as fingerprint, replays, cancel_requested, lapses
           from holdfast_jobs
          union all
         select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
                progress, result, errors, available_at, created_at, leased_at, null::timestamptz, leased_by,
-               finished_at, fingerprint, replays, false
+               finished_at, fingerprint, replays, false, 0
           from holdfast_finished) j
  where true
    and state = any (:states::text[])  -- when states

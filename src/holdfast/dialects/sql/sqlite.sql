@@ -163,7 +163,7 @@ select d.id, d.queue, d.kind, d.payload, d.headers, d.key, d.priority, d.attempt
        coalesce(d.lease_ms,
            (select l.value from json_each(:kinds) k join json_each(:leases) l on l.key = k.key where k.value = d.kind),  -- when leases
            :lease_ms),
-       d.available_at, d.created_at, d.cancel_requested
+       d.available_at, d.created_at, d.cancel_requested, d.lapses
   from level
   join holdfast_jobs d on d.id in (
     select id
@@ -171,35 +171,40 @@ select d.id, d.queue, d.kind, d.payload, d.headers, d.key, d.priority, d.attempt
      where queue = level.queue and state = 'pending' and priority = level.priority
        and available_at <= :now
        and (:kinds is null or kind in (select value from json_each(:kinds)))
+       and lapses = 0  -- when unsuspected
      order by available_at, id
      limit :limit)
  order by d.priority desc, d.available_at, d.id
  limit :limit;
 update holdfast_jobs
-   set state = 'leased', fence = fence + 1, attempts = attempts + 1, leased_by = :worker,
+   set state = 'leased', fence = fence + 1, attempts = attempts + 1, began = false, leased_by = :worker,
        leased_at = :now,
        lease_expires_at = :now + 1000 * coalesce(lease_ms,
            (select l.value from json_each(:kinds) k join json_each(:leases) l on l.key = k.key where k.value = kind),  -- when leases
            :lease_ms)
  where id in (select value from json_each(:found));
 
--- renew: put the end of held leases off, and tell who was asked to stop.
+-- renew: put the end of held leases off, note whose handler has begun, and tell who was asked to stop.
 update holdfast_jobs
-   set lease_expires_at = :now + u.lease_ms * 1000
-  from (select key as id, json_extract(value, '$[0]') as fence, json_extract(value, '$[1]') as lease_ms
+   set lease_expires_at = :now + u.lease_ms * 1000, began = holdfast_jobs.began or u.began
+  from (select key as id, json_extract(value, '$[0]') as fence, json_extract(value, '$[1]') as lease_ms,
+               json_extract(value, '$[2]') as began
           from json_each(:batch)) u
  where holdfast_jobs.id = u.id and holdfast_jobs.fence = u.fence
 returning id, cancel_requested;
 
+-- begin: record that the handler of a leased job is about to be called.
+update holdfast_jobs set began = true where id = :id and fence = :fence returning id;
+
 -- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
 -- The fence rises here too, so that whoever held the lease can no longer write.
 update holdfast_jobs
-   set state = 'pending', fence = holdfast_jobs.fence + 1, attempts = attempts - u.attempts_back,
+   set state = 'pending', fence = holdfast_jobs.fence + 1, attempts = attempts - u.attempts_back, lapses = coalesce(u.lapses, holdfast_jobs.lapses),
        available_at = coalesce(:now + u.delay_ms * 1000, available_at),
        leased_by = null, leased_at = null, lease_expires_at = null,
        errors = case when u.error is null then errors else json_insert(coalesce(errors, '[]'), '$[#]', json(u.error)) end
   from (select key as id, json_extract(value, '$[0]') as fence, json_extract(value, '$[1]') as delay_ms,
-               json_extract(value, '$[2]') as attempts_back, json_extract(value, '$[3]') as error
+               json_extract(value, '$[2]') as attempts_back, json_extract(value, '$[3]') as error, json_extract(value, '$[4]') as lapses
           from json_each(:batch)) u
  where holdfast_jobs.id = u.id and holdfast_jobs.fence = u.fence
 returning id;
@@ -253,7 +258,7 @@ update holdfast_jobs set progress = :progress where id = :id and fence = :fence 
 
 -- reap_pick: read leases that ran out, oldest first; the flow decides what becomes of each.
 -- Differs: no rows to lock.
-select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested
+select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested, began, lapses
   from holdfast_jobs
  where state = 'leased' and lease_expires_at < :now
    and lease_expires_at >= :now - :look_back_ms * 1000  -- when look_back_ms
@@ -352,15 +357,15 @@ returning key;
 -- Differs: lower() knows the letters of ASCII only.
 select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
        progress, result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
-       finished_at, fingerprint, replays, cancel_requested
+       finished_at, fingerprint, replays, cancel_requested, lapses
   from (select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
                progress, cast(null as text) as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
-               cast(null as integer) as finished_at, cast(null as text) as fingerprint, replays, cancel_requested
+               cast(null as integer) as finished_at, cast(null as text) as fingerprint, replays, cancel_requested, lapses
           from holdfast_jobs
          union all
         select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
                progress, result, errors, available_at, created_at, leased_at, cast(null as integer), leased_by,
-               finished_at, fingerprint, replays, cast(0 as integer)
+               finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer)
           from holdfast_finished) j
  where true
    and state in (select value from json_each(:states))  -- when states

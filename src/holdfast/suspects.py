@@ -1,0 +1,86 @@
+"""The line of suspects: jobs whose process died before start one after the other, so that a death tells which it was.
+
+Ordinary jobs run beside them as usual. A suspect of one death blocks the others until it has ended or has run for a
+while; one of several deaths runs with no other suspect beside it. What waits too long goes back to the queue with the
+rest of the buffer, where another worker may take it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.executor import Work
+
+# Seconds after which a suspect of one death no longer blocks the others.
+PROBATION = 5.0
+# Seconds after a worker's start before its first suspect: by then a killer among the ordinary jobs has shown itself,
+# and its death is not taken for that of a suspect beside it.
+CALM = 1.0
+# With this many in line, claims leave suspects out; they take some again when the line is half as long.
+MOST = 50
+
+
+class Line:
+    """Suspects that wait, and those let in that have not ended; `let_in` starts one, `on_room` asks for more."""
+
+    def __init__(self, let_in: Callable[[Work], None], on_room: Callable[[], None]) -> None:
+        self.waiting: deque[Work] = deque()
+        # Claims leave suspects out.
+        self.full = False
+        self._inside: list[Work] = []
+        self._let_in = let_in
+        self._on_room = on_room
+        self._opens_at = time.monotonic() + CALM
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, works: list[Work]) -> None:
+        self.waiting.extend(works)
+        self._step()
+
+    def ended(self, work: Work) -> None:
+        """Note that a suspect is no longer here: its outcome is written, or it was taken back before it began.
+
+        Not before it is written: the next one's death would be taken for its own.
+        """
+        if work in self._inside:
+            self._inside.remove(work)
+        self._step()
+
+    def _step(self) -> None:
+        """Let in who may start now, and look again when the next may."""
+        now = time.monotonic()
+        while (work := self._next(now)) is not None:
+            self.waiting.remove(work)
+            self._inside.append(work)
+            self._let_in(work)
+        length = len(self.waiting)
+        if self.full and length <= MOST // 2:
+            self._on_room()
+        self.full = length >= MOST or (self.full and length > MOST // 2)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if length:
+            self._timer = asyncio.get_running_loop().call_later(self._wait(now), self._step)
+
+    def _next(self, now: float) -> Work | None:
+        if now < self._opens_at or any(self._blocks(work, now) for work in self._inside):
+            return None
+        # One of several deaths would be blamed for what others beside it do.
+        return next((work for work in self.waiting if work.lease.lapses == 1 or not self._inside), None)
+
+    def _blocks(self, work: Work, now: float) -> bool:
+        return work.lease.lapses > 1 or not work.started or now - work.started < PROBATION
+
+    def _wait(self, now: float) -> float:
+        """Return after how many seconds time alone may let the next one in."""
+        if now < self._opens_at:
+            return self._opens_at - now
+        on_probation = [work.started for work in self._inside if work.lease.lapses == 1 and self._blocks(work, now)]
+        # One that has not begun yet is looked at again when it may have served its time.
+        return max((began or now) for began in on_probation) + PROBATION - now if on_probation else PROBATION
