@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
@@ -33,6 +33,7 @@ E = TypeVar("E", bound=Event)
 
 Next = Callable[[Job], Awaitable[Any]]
 Middleware = Callable[[Job, Next], Awaitable[Any]]
+Around = Callable[[Job], AbstractContextManager[Any]]
 
 
 class Holdfast:
@@ -52,6 +53,7 @@ class Holdfast:
         self.handlers: dict[str, Handler[..., Any]] = {}
         self.queues: dict[str, QueueOptions] = {}
         self.middlewares: list[Middleware] = []
+        self.around_handlers: list[Around] = []
         # Workers of this process, to be woken by an enqueue of this process.
         self.wakers: set[Callable[[], None]] = set()
         self.events = Events()
@@ -114,6 +116,16 @@ class Holdfast:
         """Wrap every attempt: `async def fn(job, call_next): return await call_next(job)`. The first is outermost."""
         self.middlewares.append(fn)
         return fn
+
+    def around_handler(self, make: Around) -> Around:
+        """Enter `make(job)`, a `with` block, around every call of a handler, where the handler runs.
+
+        That is the handler's own thread for a `def` handler: the place for what belongs to a thread, such as the
+        connections of an ORM. For an async one it is the event loop, which must not be blocked. It is inside all
+        middlewares and the time-out; the first is outermost. What it raises is a failed attempt.
+        """
+        self.around_handlers.append(make)
+        return make
 
     def on(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
         """Call `subscriber` for each event of this class or below it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Sequence
@@ -65,6 +64,15 @@ class WorkerStopping(Event, frozen=True):
 class WorkerStopped(Event, frozen=True):
     worker: str
     released: int
+
+
+class WorkerBroke(Event, frozen=True):
+    """A part of the worker failed, which is a defect: the worker stops, and whoever runs it gets WorkerFailed."""
+
+    level = logging.ERROR
+    worker: str
+    part: str
+    error: str
 
 
 class JobsClaimed(Event, frozen=True):
@@ -228,8 +236,11 @@ class Events:
         for subscriber in self._of(type(event)):
             try:
                 subscriber(event)
-            except (Exception, asyncio.CancelledError, SystemExit):
-                log.exception("a subscriber of %s failed; the work goes on", event.name)
+            except KeyboardInterrupt:
+                # Nobody can tell it from Ctrl-C in a program that only enqueues.
+                raise
+            except BaseException:
+                complain("a subscriber of %s failed; the work goes on", event.name)
 
     def _of(self, kind: type[Event]) -> tuple[Subscriber, ...]:
         found = self._by_class.get(kind)
@@ -237,6 +248,21 @@ class Events:
             found = tuple(fn for wanted, fn in self._subscribers if issubclass(kind, wanted))
             self._by_class[kind] = found
         return found
+
+
+def complain(message: str, *about: Any, error: BaseException | None = None) -> None:
+    """Log an error with its traceback, that of the exception being handled by default; never raise.
+
+    A handler or filter of the application's logging may fail, and so may an exception that is asked for its text.
+    """
+    for exc_info in (True if error is None else error, None):
+        try:
+            log.error(message, *about, exc_info=exc_info)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: S112 - then without the traceback, or not at all
+            continue
+        return
 
 
 def log_events(event: Event) -> None:

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import contextvars
 import time
+import types
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 from holdfast import events
+from holdfast.apart import rest, stepped
 from holdfast.begins import Begins
 from holdfast.errors import Fatal, HoldfastError, LeaseLost
 from holdfast.expiry import must_record
-from holdfast.fingerprint import ErrorRecord
+from holdfast.fingerprint import ErrorRecord, fatal_in, type_name, words
 from holdfast.flow import Flow
 from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.model import Finish, Lease, PutBack
 from holdfast.payload import encode_value
-from holdfast.retry import Cancel, Retry, Snooze
+from holdfast.retry import Cancel, Retry, Snooze, delay_by, seconds
 from holdfast.sources import OURS, Source
-from holdfast.threads import Call, Threads
+from holdfast.threads import Call, NoThread, Threads
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
+T = TypeVar("T")
 Write = Finish | PutBack
 Next = Callable[[Job], Awaitable[Any]]
 # Why an attempt must stop: its lease is gone, somebody cancelled the job, the worker stops.
 Interrupt = Literal["lost", "cancelled", "stop"]
+# Seconds after which a job is tried again that the system had no thread for.
+NO_THREAD_PAUSE = 1.0
 
 
 class Work:
@@ -101,14 +107,25 @@ class TimedOut(HoldfastError):
         super().__init__(f"The attempt took longer than its time-out of {seconds:g} s.")
 
 
+class Unusable(HoldfastError):
+    """What the handler gave cannot be read."""
+
+    def __init__(self, what: str, given: object, flaw: BaseException) -> None:
+        super().__init__(f"{what} ({type_name(given)}) cannot be used: {type_name(flaw)}: {words(flaw)}")
+
+
 class Executor:
-    """Runs attempts for one worker; without `begins`, nothing is recorded before a handler is called."""
+    """Runs attempts for one worker, each in a copy of the context that the worker started in.
+
+    Without `begins`, nothing is recorded before a handler is called.
+    """
 
     def __init__(self, app: Holdfast, worker: str, threads: Threads, begins: Begins | None = None) -> None:
         self.app = app
         self.worker = worker
         self.threads = threads
         self._begins = begins
+        self._context = contextvars.copy_context()
 
     def attempt(self, work: Work) -> Coroutine[Any, Any, Ended]:
         """Run the handler once. Whatever it raises, cancellation included, becomes an outcome: a slot lives on.
@@ -128,7 +145,7 @@ class Executor:
             await begins.record(work, recording)
         except BaseException as error:
             work.started = time.monotonic()
-            return self.raised(work, error)
+            return self._outcome(work, self.raised, error)
         if work.handler.is_async and not self.app.middlewares:
             # Nothing waits between here and the call.
             begins.entered(work)
@@ -139,67 +156,93 @@ class Executor:
 
     async def _attempt(self, work: Work) -> Ended:
         app, handler = self.app, work.handler
+        context = self._context.copy()
         work.started = time.monotonic()
         if app.events.wants(events.JobStarted):
-            app.events.emit(events.JobStarted(*self.about(work)))
+            context.run(app.events.emit, events.JobStarted(*self.about(work)))
         # The shortest way for the plainest handlers: two frames and an object less for each job.
         job = None
-        if not handler.is_plain or app.middlewares:
+        if not handler.is_plain or app.middlewares or app.around_handlers:
             job = work.job = Job(work.lease, app.store, keep=work.keep, source=work.source, worker=self.worker)
         try:
             arguments = handler.signature.decode(work.lease.payload, handler.kind)
-        except Exception as error:
+        except BaseException as error:
             # The payload will read no better the next time.
             return self._dead(work, error)
         try:
-            value = await (handler.fn(**arguments) if job is None else self._call(work, job, arguments))
+            running = stepped(handler.fn(**arguments) if job is None else self._call(work, job, arguments))
+            try:
+                # The first step here: a handler that never waits is over with it, and spared a generator.
+                waits_for = context.run(running.send, None)
+            except StopIteration as end:
+                value = end.value
+            else:
+                value = await rest(context, running, waits_for)
         except GeneratorExit as error:
             if not _loop_runs():
                 # Not the handler's: the loop is gone, and this coroutine is being thrown away.
                 raise
-            return self.raised(work, error)
+            return self._outcome(work, self.raised, error)
         except BaseException as error:
-            return self.raised(work, error)
+            return self._outcome(work, self.raised, error)
         if value is None and job is None:
             return self._done(work, None)
-        return self.returned(work, value)
+        return self._outcome(work, self.returned, value)
 
     async def _call(self, work: Work, job: Job, arguments: dict[str, Any]) -> Any:
         if work.handler.signature.injected:
             arguments[work.handler.signature.injected] = job
         if not self.app.middlewares:
-            return await self._run(work, arguments)
+            return await self._run(work, job, arguments)
 
         async def innermost(_: Job) -> Any:
-            return await self._run(work, arguments)
+            return await self._run(work, job, arguments)
 
         call: Next = innermost
         for middleware in reversed(self.app.middlewares):
             call = _wrapped(middleware, call)
         return await call(job)
 
-    async def _run(self, work: Work, arguments: dict[str, Any]) -> Any:
+    async def _run(self, work: Work, job: Job, arguments: dict[str, Any]) -> Any:
         handler, limit = work.handler, work.handler.options.timeout
         if not handler.is_async:
-            return await self._run_on_thread(work, arguments, limit)
-        if self._begins is not None:
-            self._begins.entered(work)
-        if limit is None:
-            return await handler.fn(**arguments)
-        return await _within(limit, handler.fn(**arguments))
+            call = self._run_on_thread(work, job, arguments)
+        else:
+            if self._begins is not None:
+                self._begins.entered(work)
+            call = self._run_inside(job, handler, arguments) if self.app.around_handlers else handler.fn(**arguments)
+        # A wait with a time-out costs as much again as the hop to the thread.
+        return await (call if limit is None else _within(limit, call))
 
-    async def _run_on_thread(self, work: Work, arguments: dict[str, Any], limit: float | None) -> Any:
-        call = self.threads.submit(lambda: work.handler.fn(**arguments))
+    async def _run_inside(self, job: Job, handler: Handler[..., Any], arguments: dict[str, Any]) -> Any:
+        with ExitStack() as stack:
+            self._enter(stack, job)
+            return await handler.fn(**arguments)
+
+    async def _run_on_thread(self, work: Work, job: Job, arguments: dict[str, Any]) -> Any:
+        call = self.threads.submit(lambda: self._call_on_thread(work.handler, job, arguments))
         try:
             if self._begins is not None and self._begins.inside is work:
                 await self._begins.entered_on_thread(work, call)
-            # A wait with a time-out costs as much again as the hop to the thread.
-            value = await call.future if limit is None else await _within(limit, call.future)
-        except (asyncio.CancelledError, TimedOut):
+            value, error = await call.future
+        except asyncio.CancelledError:
             self._give_up(work, call)
             raise
+        if error is not None:
+            raise error
         # A decorator that knows nothing of async hides a coroutine function behind a plain one.
-        return await value if inspect.iscoroutine(value) else value
+        return await value if _is(value, types.CoroutineType) else value
+
+    def _call_on_thread(self, handler: Handler[..., Any], job: Job, arguments: dict[str, Any]) -> Any:
+        if not self.app.around_handlers:
+            return handler.fn(**arguments)
+        with ExitStack() as stack:
+            self._enter(stack, job)
+            return handler.fn(**arguments)
+
+    def _enter(self, stack: ExitStack, job: Job) -> None:
+        for around in self.app.around_handlers:
+            stack.enter_context(around(job))
 
     def _give_up(self, work: Work, call: Call) -> None:
         """Leave a thread to itself: it cannot be stopped, only told, and the fence refuses what it may still write."""
@@ -207,24 +250,28 @@ class Executor:
             work.job.lost = True
         self.threads.abandon(call)
 
-    # What came of it
+    # What came of it. Nothing that a handler gave may end more than its attempt, so whatever goes wrong in reading it
+    # (`except BaseException`) becomes an outcome, too.
+
+    def _outcome(self, work: Work, read: Callable[[Work, Any], Ended], given: Any) -> Ended:
+        try:
+            return read(work, given)
+        except BaseException as flaw:
+            return self._again(work, work.handler.options.retry, _unusable("What the handler gave", given, flaw))
 
     def returned(self, work: Work, value: Any) -> Ended:
         """Turn what the handler returned into an outcome."""
         if work.settled:
             return self._done(work, None)
-        match value:
-            case Retry():
-                return self._again(work, value, Fatal(value.reason or "the handler asked for a retry"), "Retry")
-            case Snooze():
-                write = PutBack(work.lease.id, work.lease.fence, round(value.delay * 1000), 1)
-                return Ended(work, write, events.JobSnoozed(*self.about(work), value.delay, value.reason))
-            case Cancel():
-                return self.cancelled(work, value.reason)
-            case Fatal():
-                return self._dead(work, value)
-            case _:
-                return self._done(work, value)
+        if _is(value, Retry):
+            return self._again(work, value, Fatal(_reason(value) or "the handler asked for a retry"), "Retry")
+        if _is(value, Snooze):
+            return self._snoozed(work, value)
+        if _is(value, Cancel):
+            return self.cancelled(work, _reason(value))
+        if _is(value, Fatal):
+            return self._dead(work, value)
+        return self._done(work, value)
 
     def raised(self, work: Work, error: BaseException) -> Ended:
         """Turn what the handler raised into an outcome."""
@@ -233,13 +280,27 @@ class Executor:
             return self._done(work, None)
         if work.interrupt is not None:
             return self._interrupted(work, work.interrupt)
-        if isinstance(error, LeaseLost) and (error.job_id, error.fence) == (work.lease.job_id, work.lease.fence):
+        if _is(error, LeaseLost) and (error.job_id, error.fence) == (work.lease.job_id, work.lease.fence):
             return self._lost(work)
         if work.job is not None and work.job.cancel_requested:
             return self.cancelled(work, "cancelled while it ran")
-        if isinstance(error, Fatal):
+        if _is(error, NoThread):
+            # It has not begun, and the next worker may have a thread to spare.
+            return self._put_off(work, NO_THREAD_PAUSE, str(error))
+        if fatal_in(error) is not None:
             return self._dead(work, error)
         return self._again(work, work.handler.options.retry, error)
+
+    def _snoozed(self, work: Work, snooze: Snooze) -> Ended:
+        try:
+            delay = seconds(snooze.delay, "delay")
+        except BaseException as flaw:
+            return self._again(work, work.handler.options.retry, _unusable("The returned Snooze", snooze, flaw))
+        return self._put_off(work, delay, _reason(snooze))
+
+    def _put_off(self, work: Work, delay: float, reason: str) -> Ended:
+        write = PutBack(work.lease.id, work.lease.fence, round(delay * 1000), 1)
+        return Ended(work, write, events.JobSnoozed(*self.about(work), delay, reason))
 
     def cancelled(self, work: Work, reason: str) -> Ended:
         record = self._record(work, Fatal(reason or "cancelled")).named("Cancelled")
@@ -272,7 +333,7 @@ class Executor:
             return Ended(work, Finish(lease.id, lease.fence, "done", None, None, None, work.keep), event)
         try:
             result = encode_value(value, "result")
-        except Exception as error:
+        except BaseException as error:
             self.app.events.emit(events.ResultDropped(*self.about(work), _said(self._record(work, error))))
             record = self._record(work, error).named("ResultDropped").to_json()
             return Ended(work, Finish(lease.id, lease.fence, "done", None, record, keep=work.keep), event)
@@ -284,7 +345,9 @@ class Executor:
             record = record.named(name)
         if lease.attempt >= lease.max_attempts:
             return self._buried(work, record, error)
-        delay = policy.delay(lease.attempt)
+        delay, flaw = delay_by(lease.attempt, policy, work.handler.options.retry)
+        if flaw is not None:
+            record = record.noted(f"The delay that {type_name(policy)} asks for cannot be used: {words(flaw)}")
         write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, record.to_json(), 0)
         return Ended(work, write, events.JobRetried(*self.about(work), delay, _said(record)), error)
 
@@ -328,6 +391,27 @@ def _loop_runs() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _is(value: object, kind: type[T]) -> TypeGuard[T]:
+    """Tell whether a value is of a class; one whose `__class__` fails is not."""
+    try:
+        return isinstance(value, kind)
+    except BaseException:
+        return False
+
+
+def _reason(value: Any) -> str:
+    try:
+        return "" if value.reason is None else words(value.reason)
+    except BaseException as flaw:
+        return f"<the reason cannot be read: {type_name(flaw)}>"
+
+
+def _unusable(what: str, given: object, flaw: BaseException) -> Unusable:
+    error = Unusable(what, given, flaw)
+    error.__cause__ = flaw
+    return error
 
 
 def _said(record: ErrorRecord) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback as tracebacks
 from datetime import datetime
+from enum import Enum
 from hashlib import blake2b
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from holdfast.errors import Fatal
 
 MESSAGE_LIMIT = 2_000
+NAME_LIMIT = 500
 GROUPING_LIMIT = 1_000  # below the other, so that a message and its shortened form fall into one group
 _CUT = "…\n"
 
@@ -65,21 +67,21 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         failed_at: datetime | str,
         limit: int = 10_000,
     ) -> ErrorRecord:
-        """Describe an exception, whatever it does when asked for its text.
+        """Describe an exception, whatever it does when asked for its text, its code or its class.
 
         The traceback keeps its last `limit` characters, where the failure is; the message keeps its first 2,000.
         """
-        message = _message(exc)
+        message, fatal = words(exc), fatal_in(exc)
         return cls(
             attempt=attempt,
-            type=_storable(_type_name(exc)),
+            type=type_name(exc),
             message=_head(message, MESSAGE_LIMIT),
             traceback=_tail(_traceback(exc, message), limit),
             worker=_storable(worker),
             started_at=_iso(started_at),
             failed_at=_iso(failed_at),
-            fatal=isinstance(exc, Fatal),
-            code=exc.code if isinstance(exc, Fatal) else None,
+            fatal=fatal is not None,
+            code=None if fatal is None else _code(fatal),
         )
 
     @property
@@ -91,28 +93,68 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the record under another type, for ends that are nobody's exception."""
         return msgspec.structs.replace(self, type=error_type)
 
+    def noted(self, note: str) -> ErrorRecord:
+        """Return the record with something added to its message."""
+        return msgspec.structs.replace(self, message=_head(f"{self.message}\n{note}", MESSAGE_LIMIT))
+
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
 
 
-def _type_name(exc: BaseException) -> str:
-    cls = type(exc)
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+# These ask objects of a handler's about themselves, and an object may answer with any exception: `except BaseException`
+# is meant. What is asked is the type, never `__class__`, which may be a property.
 
 
-def _message(exc: BaseException) -> str:
+def type_name(value: object) -> str:
+    """Name the class of anything, as text that every database keeps."""
+    cls = type(value)
     try:
-        return _storable(str(exc))
-    except Exception as error:
-        return f"<the message cannot be read: {type(error).__name__}>"
+        name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+        return _head(_storable(name), NAME_LIMIT)
+    except BaseException:
+        return "<a class without a name>"
+
+
+def words(value: object) -> str:
+    """Return the text of anything, as every database keeps it."""
+    try:
+        return _storable(str(value))
+    except BaseException as error:
+        return f"<the message cannot be read: {type_name(error)}>"
+
+
+def fatal_in(error: BaseException) -> Fatal | None:
+    """Find the Fatal that an exception is, or that a group of exceptions holds: one task of several may raise it."""
+    try:
+        if issubclass(type(error), Fatal):
+            return error  # type: ignore[return-value]
+        parts = error.exceptions if issubclass(type(error), BaseExceptionGroup) else ()  # type: ignore[attr-defined]
+        return next((found for part in parts if (found := fatal_in(part)) is not None), None)
+    except BaseException:
+        return None
+
+
+def _code(fatal: Fatal) -> str | int | None:
+    """Read a handler's code; what is neither text nor a number of 64 bits is kept as its text."""
+    try:
+        # A subclass may have left out `super().__init__()`.
+        code = getattr(fatal, "code", None)
+        code = code.value if isinstance(code, Enum) else code
+        if code is None:
+            return None
+        if isinstance(code, int) and -(2**63) <= (number := int.__index__(code)) < 2**63:
+            return number
+    except BaseException as error:
+        return f"<the code cannot be read: {type_name(error)}>"
+    return _head(words(code), NAME_LIMIT)
 
 
 def _traceback(exc: BaseException, message: str) -> str:
     try:
         return _storable("".join(tracebacks.format_exception(exc)))
-    except Exception:
+    except BaseException:
         # Chained or grouped exceptions may fail in their turn, or the source cannot be read.
-        return f"{_type_name(exc)}: {message}"
+        return f"{type_name(exc)}: {message}"
 
 
 def _storable(text: str) -> str:

@@ -123,7 +123,7 @@ class Retry:
     def delay(self, attempt: int, random: Callable[[], float] = _random.random) -> float:
         """Return the seconds to wait after attempt number `attempt` (from 1) failed."""
         planned = min(self._grown(max(attempt, 1)), self.max_delay)
-        return max(0.0, planned * (1.0 + self.jitter * (2.0 * random() - 1.0)))
+        return min(LONGEST, max(0.0, planned * (1.0 + self.jitter * (2.0 * random() - 1.0))))
 
     def _grown(self, attempt: int) -> float:
         try:
@@ -131,6 +131,17 @@ class Retry:
         except OverflowError:
             # Zero stays zero however often it grows.
             return math.inf if self.first_delay else 0.0
+
+
+def delay_by(attempt: int, *policies: Retry) -> tuple[float, BaseException | None]:
+    """Ask a policy for its delay. Where a subclass of Retry fails at that, ask the next one, and say why."""
+    flaw: BaseException | None = None
+    for policy in policies:
+        try:
+            return seconds(policy.delay(attempt), "delay"), flaw
+        except BaseException as error:
+            flaw = error if flaw is None else flaw
+    return Retry().delay(attempt), flaw
 
 
 @dataclass(frozen=True, init=False)

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast import events
 from holdfast.errors import StoreError, UniqueViolation
 from holdfast.executor import Ended, Write
-from holdfast.fingerprint import ErrorRecord
+from holdfast.fingerprint import ErrorRecord, words
 from holdfast.flow import Flow
 from holdfast.model import Finish, PutBack
 
@@ -107,13 +107,17 @@ class Settler:
         returns = [ended.write for ended in batch if isinstance(ended.write, PutBack)]
         try:
             settled = await self._run(batch[0].work.source.settle(finishes, returns, self._worker))
-        except StoreError as error:
+        except Exception as error:
             await self._settle_apart(batch, error)
             return
         self._report(batch, settled.lost)
 
-    async def _settle_apart(self, batch: list[Ended], error: StoreError) -> None:
-        """Write a refused batch in halves, and a single refused outcome in plainer words."""
+    async def _settle_apart(self, batch: list[Ended], error: Exception) -> None:
+        """Write a refused batch in halves, and a single refused outcome in plainer words.
+
+        Raises: what is no word of the database, when it is said of the plainest outcome, too. A driver may fail at the
+        data as well as a database, but this is then a defect.
+        """
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._settle(batch[:middle])
@@ -124,18 +128,20 @@ class Settler:
         if plainer is not None:
             await self._settle([Ended(ended.work, plainer, ended.event)])
             return
+        if not isinstance(error, StoreError):
+            raise error
         # Nothing about it can be written. Its lease runs out, and the reaper has its own way to end a job.
         self._forget([ended])
         self._emit(events.SettleRefused(*self._about(ended), str(error)))
 
-    def _plainer(self, ended: Ended, error: StoreError) -> Write | None:
+    def _plainer(self, ended: Ended, error: Exception) -> Write | None:
         """Return the outcome with less in it; None when there is nothing left to leave out."""
         write = ended.write
         if isinstance(write, Finish) and isinstance(error, UniqueViolation) and write.keep:
             # The finished table has this job already: what is left to do is to take it out of the live one.
             return write._replace(keep=False)
         if isinstance(write, Finish) and write.result is not None:
-            self._emit(events.ResultDropped(*self._about(ended), str(error)))
+            self._emit(events.ResultDropped(*self._about(ended), words(error)))
             return write._replace(result=None, error=self._record(ended, error))
         if write is not None and write.error is not None:
             return write._replace(error=None)
@@ -153,7 +159,7 @@ class Settler:
         lease = ended.work.lease
         return (self._worker, lease.job_id, lease.kind, lease.queue, lease.attempt)
 
-    def _record(self, ended: Ended, error: StoreError) -> str:
+    def _record(self, ended: Ended, error: Exception) -> str:
         began, now, attempt = ended.work.started_at, datetime.now(UTC), ended.work.lease.attempt
         record = ErrorRecord.of(error, attempt=attempt, worker=self._worker, started_at=began, failed_at=now)
         return record.named("ResultDropped").to_json()

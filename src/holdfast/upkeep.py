@@ -14,6 +14,7 @@ from holdfast import events, jobs, registry
 from holdfast.errors import StoreError
 from holdfast.model import Outcome
 from holdfast.options import QueueOptions
+from holdfast.retry import delay_by
 
 if TYPE_CHECKING:
     from holdfast.executor import Work
@@ -143,7 +144,7 @@ class Upkeep:
         reaping = source.reap(
             worker.known(source),
             REAP_BATCH,
-            lambda kind, attempt: float(source.handlers[kind].options.retry.delay(attempt)),
+            lambda kind, attempt: delay_by(attempt, source.handlers[kind].options.retry)[0],
         )
         for one in await worker.reach.outlive(reaping) if reaping is not None else ():
             about = (one.leased_by or "", one.id, one.kind, one.queue, one.attempt)

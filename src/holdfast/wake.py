@@ -152,11 +152,22 @@ class Watcher(Waker):
 
     async def serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._serve, name="holdfast-watcher", daemon=True).start()
+        await self._start()
         try:
             await self._loop.create_future()
         finally:
             self._end.release()
+
+    async def _start(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return threading.Thread(target=self._serve, name="holdfast-watcher", daemon=True).start()
+            except (RuntimeError, MemoryError) as error:
+                # The system has no thread to spare now; the worker polls until it has.
+                self._say_lost(error)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
 
     def _serve(self) -> None:
         pause = FIRST_PAUSE

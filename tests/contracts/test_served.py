@@ -12,6 +12,7 @@ from holdfast import Holdfast, Job
 from holdfast.contracts.foreign import DurableSteps, PdoQueue
 from tests.contracts.conftest import Sql
 from tests.contracts.rows import URN
+from tests.worker.test_broken_outcomes import FATAL, RAISED, RETURNED
 
 PATIENCE = 15.0
 
@@ -139,3 +140,50 @@ def test_an_effect_and_a_steps_result_commit_together(
     [[output]] = sql("select output from durable_transport_results")
     assert json.loads(output) == {"pages": 3}
     assert sql("select n from effects") == [(1,)]
+
+
+def give(what: str) -> Any:
+    """Give what a handler must not be able to break its worker with."""
+    if what in RETURNED:
+        return RETURNED[what][0]()
+    raise (FATAL[what] if what in FATAL else RAISED[what])()
+
+
+BROKEN = [*FATAL, *RAISED, *(what for what, (_, end) in RETURNED.items() if "snooze" not in what)]
+
+
+def test_broken_outcomes_of_messages_cost_themselves_alone(hf: Holdfast, sql: Sql, pdo_url: str) -> None:
+    jobs = hf.foreign.pdo(max_attempts=1)
+    jobs.create_schema()
+
+    @jobs.handler(URN)
+    async def created(what: str) -> Any:
+        return give(what) if what else None
+
+    for what in BROKEN:
+        jobs.publish(URN, {"what": what})
+    jobs.publish(URN, {"what": ""})
+    serve(hf, lambda: sql("select id from jobs") == [])
+    assert sql.one("select count(*) from jobs_failed")[0] >= len(FATAL) + len(RAISED)
+
+
+def test_broken_outcomes_of_steps_cost_themselves_alone(hf: Holdfast, steps: DurableSteps, sql: Sql) -> None:
+    @steps.step("act")
+    async def act(what: str) -> Any:
+        return give(what) if what else "fine"
+
+    for n, what in enumerate([*BROKEN, ""]):
+        sql(
+            "insert into durable_transport_tasks (step_id, run_id, seq, name, grp, input, attempt, status, created_at)"
+            " values (:id, 'r', :n, 'act', 'act', :input, 1, 'pending', 1)",
+            id=f"r:{n}",
+            n=n,
+            input=json.dumps(what),
+        )
+    serve(hf, lambda: sql.one("select count(*) from durable_transport_results") == (len(BROKEN) + 1,))
+    ends = dict(sql("select step_id, status from durable_transport_results"))
+    assert {ends[f"r:{n}"] for n in range(len(FATAL) + len(RAISED))} == {"failed"}
+    assert ends[f"r:{len(BROKEN)}"] == "completed"
+    errors = dict(sql("select step_id, error from durable_transport_results"))
+    assert all(json.loads(errors[f"r:{n}"])["retryable"] is False for n in range(len(FATAL)))
+    assert all("retryable" not in json.loads(errors[f"r:{n}"]) for n in range(len(FATAL), len(FATAL) + len(RAISED)))
