@@ -25,7 +25,8 @@ HoldfastError
 │   └── QueryFailed
 ├── LeaseLost
 ├── JobNotFound
-└── Conflict
+├── Conflict
+└── WorkerFailed               a part of an embedded worker broke; the ``__cause__`` is what it raised
 
 Fatal                          raised by handlers, not by Holdfast: the job is not retried
 """
@@ -332,6 +333,21 @@ class Conflict(HoldfastError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+class WorkerFailed(HoldfastError):
+    """A part of the worker broke, which is a defect of Holdfast or of what it was given; the cause says what happened.
+
+    The worker has stopped: what it held was given back, or is taken over when its leases run out.
+    """
+
+    def __init__(self, worker: str, part: str) -> None:
+        super().__init__(
+            f"The worker {worker} has stopped because a part of it failed: {part}. The cause is above. Start another "
+            "worker, and report it if it repeats."
+        )
+        self.worker = worker
+        self.part = part
 
 
 class Fatal(Exception):

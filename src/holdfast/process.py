@@ -17,7 +17,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, WorkerFailed
 from holdfast.events import log
 
 if TYPE_CHECKING:
@@ -56,8 +56,12 @@ def run_one(app: Holdfast, *, parent: int | None = None, **options: Any) -> int:
     """Run one worker in this process; one with a parent stops when that is gone."""
     worker = app.worker(**options)
     _collect_less_often()
-    _run(_with_signals(worker, parent))
-    return 0 if worker.failure is None else 1
+    try:
+        _run(_with_signals(worker, parent))
+    except WorkerFailed:
+        # It was logged where it happened.
+        return 1
+    return 0
 
 
 async def _with_signals(worker: Worker, parent: int | None) -> None:
@@ -118,13 +122,18 @@ def _leave(code: int) -> None:
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
     """Run on uvloop where it is installed."""
+    # Not inside the `except` of the import: every traceback of a handler would begin with that error.
+    with asyncio.Runner(loop_factory=_uvloop_factory()) as runner:
+        runner.run(work)
+
+
+def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes uvloop's event loops; None, for Python's own, where it is not installed."""
     try:
         import uvloop
     except ImportError:
-        asyncio.run(work)
-    else:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(work)
+        return None
+    return uvloop.new_event_loop
 
 
 def _child(app: Holdfast, options: dict[str, Any], parent: int) -> int:

@@ -21,9 +21,11 @@ from holdfast import events, migrate, registry
 from holdfast.appetite import Appetite
 from holdfast.begins import Begins
 from holdfast.dialects import SCHEMA_VERSION
-from holdfast.errors import ConfigError, StoreError
+from holdfast.errors import ConfigError, StoreError, WorkerFailed
 from holdfast.executor import Ended, Executor, Work
+from holdfast.fingerprint import type_name, words
 from holdfast.flow import Flow
+from holdfast.host import Host
 from holdfast.ids import new_id
 from holdfast.model import Lease, PutBack
 from holdfast.options import text
@@ -58,6 +60,8 @@ class Worker:
     poll: the longest pause between two looks at the queues, with jitter. drain: seconds that running handlers get to
     finish at a stop; then async ones are cancelled, and what is left goes back to its queue. name: a prefix of the
     worker's id in the registry. It installs no signal handlers and never exits the process.
+    If a part of it breaks from inside, it stops and says so as a TaskGroup would: the task inside `async with` is
+    cancelled, and the block ends with WorkerFailed; `run` raises the same.
     """
 
     def __init__(
@@ -90,8 +94,10 @@ class Worker:
         self.held: dict[str, Work] = {}
         # By queue: whether its done jobs are kept.
         self._keeps: dict[str, bool] = {}
-        # What broke the worker from inside, for whoever waits for it, and how many handlers would not end.
+        # What broke the worker from inside, in which part, and how many handlers would not end.
         self.failure: BaseException | None = None
+        self._broken_part = ""
+        self._host = Host()
         self.stuck = 0
         self._state = "new"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -113,7 +119,8 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop` is called, then drain and return.
 
-        Raises: SchemaMissing, SchemaMismatch, DatabaseUnavailable at the start; later trouble is outlived.
+        Raises: SchemaMissing, SchemaMismatch, DatabaseUnavailable at the start; later trouble with the database is
+        outlived. WorkerFailed when a part of the worker broke.
         """
         starting = asyncio.ensure_future(self.start())
         try:
@@ -127,6 +134,7 @@ class Worker:
                 starting.cancel()
                 await asyncio.gather(starting, return_exceptions=True)
             await self._end()
+        self._raise_failure()
 
     async def start(self) -> None:
         """Check the schema, join the registry and begin to work in the background."""
@@ -199,13 +207,21 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         await self.start()
+        self._host.enter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop("the application is leaving", at_once=isinstance(error, asyncio.CancelledError))
+        cut = self._host.leave(error)
+        self.stop("the application is leaving", at_once=isinstance(error, asyncio.CancelledError) and not cut)
         await self._end()
+        if error is None or cut:
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise WorkerFailed(self.id, self._broken_part) from self.failure
 
     async def _end(self) -> None:
         """Wind down and close, whatever comes in between."""
@@ -441,13 +457,21 @@ class Worker:
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def _on_helper_end(self, task: asyncio.Task[Any]) -> None:
-        if task.cancelled() or task.exception() is None:
+        error = None if task.cancelled() else task.exception()
+        if error is None and (self._state != "running" or self.stopping):
             return
-        # A helper never ends by itself: this is a defect, and half a worker is worse than none.
-        events.log.error("a part of the worker failed: %s", task.get_name(), exc_info=task.exception())
-        self.failure = task.exception()
+        # A part never ends by itself: this is a defect, and half a worker is worse than none.
+        self._break(task.get_name(), error or RuntimeError("it was ended from outside"))
+
+    def _break(self, part: str, error: BaseException) -> None:
+        """Stop because a part failed, and tell the host, who would otherwise wait for jobs that nobody runs."""
+        if self.failure is None:
+            self.failure, self._broken_part = error, part
+        events.complain("a part of the worker failed: %s", part, error=error)
+        self.app.events.emit(events.WorkerBroke(self.id, part, f"{type_name(error)}: {words(error)}"))
         if not self.stopping:
-            self.stop(f"{task.get_name()} failed")
+            self.stop(f"{part} failed")
+        self._host.cut()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -32,6 +32,7 @@ SAMPLES: list[HoldfastError] = [
     errors.LeaseLost("0190", 3),
     errors.JobNotFound("0190"),
     errors.Conflict("a leased job cannot be replayed"),
+    errors.WorkerFailed("web1-12-ab", "holdfast-settler"),
 ]
 
 
