@@ -8,18 +8,9 @@ handler still sees the slot's task as its own, with its time-outs and its cancel
 from __future__ import annotations
 
 import types
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from contextvars import Context
 from typing import Any
-
-
-def stepped(awaitable: Awaitable[Any]) -> Coroutine[Any, Any, Any]:
-    """Return something with `send` and `throw`: coroutines have them, other awaitables need not."""
-    return awaitable if type(awaitable) is types.CoroutineType else _awaiting(awaitable)
-
-
-async def _awaiting(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
 
 
 @types.coroutine

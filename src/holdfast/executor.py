@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 from holdfast import events
-from holdfast.apart import rest, stepped
+from holdfast.apart import rest
 from holdfast.begins import Begins
 from holdfast.errors import Fatal, HoldfastError, LeaseLost
 from holdfast.expiry import must_record
@@ -170,7 +170,7 @@ class Executor:
             # The payload will read no better the next time.
             return self._dead(work, error)
         try:
-            running = stepped(handler.fn(**arguments) if job is None else self._call(work, job, arguments))
+            running = handler.fn(**arguments) if job is None else self._call(work, job, arguments)
             try:
                 # The first step here: a handler that never waits is over with it, and spared a generator.
                 waits_for = context.run(running.send, None)

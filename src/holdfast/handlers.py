@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -96,8 +97,8 @@ class Handler(Generic[P, R]):
         self._like = self.like(EnqueueOptions())
         self._pattern = pattern_of(self._like)
         self.is_async = inspect.iscoroutinefunction(fn)
-        # Nothing but a coroutine to await: no time-out, and it does not ask for its job.
-        self.is_plain = self.is_async and options.timeout is None and self.signature.injected is None
+        # Nothing but a coroutine to run: no time-out, and it does not ask for its job.
+        self.is_plain = _makes_coroutines(fn) and options.timeout is None and self.signature.injected is None
         if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
             raise ConfigError(kind, "a handler must be a plain function or a coroutine function, not a generator", fn)
         functools.update_wrapper(self, fn)
@@ -168,3 +169,10 @@ class Handler(Generic[P, R]):
             **{name: value for name, value in (("window", window), ("lease", lease)) if value is not None},
         )
         return Using(self, self.like(options), tx, switch(notify, "notify"))
+
+
+def _makes_coroutines(fn: Any) -> bool:
+    """Tell whether a call gives a coroutine for sure: a function may only be marked as one, and give any awaitable."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return isinstance(fn, types.FunctionType | types.MethodType) and bool(fn.__code__.co_flags & inspect.CO_COROUTINE)
