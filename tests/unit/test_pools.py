@@ -14,7 +14,6 @@ from holdfast.links import AsyncPool, Pool
 class Alive:
     """A link as a pool sees it."""
 
-    broken = False
     raw = None
 
     @property
@@ -23,6 +22,9 @@ class Alive:
 
     def is_closed(self, raw: object) -> bool:
         return False
+
+    def is_idle(self) -> bool:
+        return True
 
     def close(self) -> None: ...
 
