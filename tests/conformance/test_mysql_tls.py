@@ -1,7 +1,10 @@
 """TLS to MariaDB with certificates of our own making: the authority is checked, and a client may show its own."""
 
 import asyncio
+import gc
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -91,6 +94,22 @@ def ask(server: MariaDB, colour: str, user: str = "root", host: str = HOST, **se
 
 def test_a_server_of_the_given_authority_is_believed(server: MariaDB, colour: str) -> None:
     assert "TLS" in str(ask(server, colour, ssl_ca="authority.pem"))
+
+
+def test_a_connection_is_closed_though_the_server_says_no_goodbye(server: MariaDB) -> None:
+    store = Store(f"mysql://root@{HOST}:{server.port}/information_schema?ssl_ca={server.folder / 'authority.pem'}")
+    assert server.pid is not None
+
+    async def ask_and_close(pid: int) -> None:
+        await store.arun(answer(CIPHER))
+        os.kill(pid, signal.SIGSTOP)
+        await store.aclose()
+
+    try:
+        asyncio.run(ask_and_close(server.pid))
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    gc.collect()  # A socket that was left open makes itself heard, and this test fail.
 
 
 def test_a_server_of_another_authority_is_refused_and_the_error_says_why(server: MariaDB, colour: str) -> None:

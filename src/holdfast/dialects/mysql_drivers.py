@@ -6,6 +6,7 @@ The server says most of it in the flags of its answers.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from functools import cache
 from typing import Any
@@ -180,5 +181,12 @@ def async_class() -> Any:
 
         async def fetch(self, sql: str, *args: Any) -> Any:
             return await (await self.execute(sql, *args)).fetchall()
+
+        def close(self) -> None:
+            # With TLS a plain close waits for the server's goodbye: a loop that ends now would leave the socket open.
+            transport: asyncio.Transport | None = getattr(self, "_transport", None)
+            if transport is not None:
+                transport.abort()
+            super().close()  # type: ignore[no-untyped-call, unused-ignore]
 
     return AsyncConnection
