@@ -29,10 +29,13 @@ ROWS = [
 ]
 UNCOUNTED = {"idle, CPU", "idle, statements"}
 
+# The longest takes half a minute where nothing else runs.
+pytestmark = pytest.mark.timeout(600)
+
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "holdfast.bench", "--quick", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow

@@ -101,7 +101,9 @@ def test_show_tells_the_whole_story(run: Run, app: str, store: Store) -> None:
 
 
 @pytest.mark.parametrize("words", ["jobs show", "jobs retry", "jobs cancel", "dead show"])
-@pytest.mark.parametrize("job_id", [new_id(), "12", "no-such-thing", "'; drop table holdfast_jobs"])
+@pytest.mark.parametrize(
+    "job_id", [pytest.param(new_id(), id="new"), "12", "no-such-thing", "'; drop table holdfast_jobs"]
+)
 def test_an_unknown_id_is_not_found(run: Run, app: str, words: str, job_id: str) -> None:
     assert "There is no job" in run(*words.split(), job_id, "--app", app, code=5).stderr
 

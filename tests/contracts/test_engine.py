@@ -184,7 +184,7 @@ def test_first_use_raced_by_both_sides_makes_the_tables(durable_url: str, hf: Ho
             running = Engine(durable_url, prefix)
         with running:
             running.start("r1", "echo", 1)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + engines.PATIENCE
             leases: list[Any] = []
             while not leases and time.monotonic() < deadline:
                 leases = hf.store.run(source.claim({"echo": 1}, 1, "w"))
@@ -193,7 +193,7 @@ def test_first_use_raced_by_both_sides_makes_the_tables(durable_url: str, hf: Ho
 
 
 def wait_until_empty(sql: Sql) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + engines.PATIENCE
     left: tuple[Any, ...] = ()
     while time.monotonic() < deadline:
         left = sql.one(

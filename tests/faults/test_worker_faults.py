@@ -110,24 +110,25 @@ def test_a_worker_stopped_for_longer_than_its_lease_changes_nothing_when_it_come
     assert zombie.end() == 0
 
 
-def test_a_handler_that_blocks_the_event_loop_loses_its_lease_and_its_late_result(crew: Crew) -> None:
+def test_a_handler_that_blocks_the_event_loop_loses_its_lease_and_its_late_result(crew: Crew, tmp_path: Path) -> None:
     stage = crew.stage
-    job = enqueue(stage, "blocks", seconds=5)
+    job = enqueue(stage, "blocks", until=str(tmp_path / "enough"))
     blocked = crew.start().started()
     holder(stage, job)
     other = crew.start().started()
     until(lambda: stage.state(job) == "done")
     before = stage.show(job)
+    (tmp_path / "enough").touch()
     blocked.until_said("lease was lost")
-    [said] = blocked.until_said("loop blocked")
-    assert said["seconds"] > 1
+    # On a busy machine the loop may be late a second time, for a moment.
+    assert max(said["seconds"] for said in blocked.until_said("loop blocked")) > 1
     assert stage.show(job) == before
     assert (before.result, before.attempts) == (other.pid, 1)
 
 
 def test_a_blocked_event_loop_cannot_keep_a_process_from_ending(sqlite_stage: Stage, tmp_path: Path) -> None:
     with crew_on(sqlite_stage, tmp_path) as crew:
-        job = enqueue(sqlite_stage, "blocks", seconds=600)
+        job = enqueue(sqlite_stage, "blocks", until=str(tmp_path / "never"))
         worker = crew.start("--drain", "0").started()
         holder(sqlite_stage, job)
         worker.send(signal.SIGTERM)

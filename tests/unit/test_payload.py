@@ -268,7 +268,7 @@ def test_numbers_that_json_lacks_are_refused_wherever_they_hide(bad: float) -> N
 @pytest.mark.parametrize(
     "bad",
     [
-        object(),
+        pytest.param(object(), id="object"),
         b"x",
         bytearray(b"x"),
         {1},
@@ -278,8 +278,8 @@ def test_numbers_that_json_lacks_are_refused_wherever_they_hide(bad: float) -> N
         {(1, 2): 3},
         "\ud800",
         {"\ud800": 1},
-        msgspec.Raw(b"nonsense"),
-        lambda: None,
+        pytest.param(msgspec.Raw(b"nonsense"), id="raw"),
+        pytest.param(lambda: None, id="function"),
         1j,
     ],
     ids=repr,

@@ -36,10 +36,11 @@ def slow_thread(job: Job, seconds: float) -> int:
 
 
 @hf.job(lease=2, retry=SOON)
-async def blocks(job: Job, seconds: float) -> int:
-    """Keep the whole event loop to itself."""
+async def blocks(job: Job, until: str) -> int:
+    """Keep the whole event loop to itself until there is a file."""
     await job.aprogress({"pid": os.getpid(), "fence": job.fence})
-    time.sleep(seconds if job.fence == 1 else 0)  # noqa: ASYNC251 - that is the point
+    while job.fence == 1 and not os.path.exists(until):  # noqa: ASYNC240 - that is the point
+        time.sleep(0.02)  # noqa: ASYNC251
     return os.getpid()
 
 
