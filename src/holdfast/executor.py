@@ -348,7 +348,7 @@ class Executor:
         delay, flaw = delay_by(lease.attempt, policy, work.handler.options.retry)
         if flaw is not None:
             record = record.noted(f"The delay that {type_name(policy)} asks for cannot be used: {words(flaw)}")
-        write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, record.to_json(), 0)
+        write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, record.to_json())
         return Ended(work, write, events.JobRetried(*self.about(work), delay, _said(record)), error)
 
     def _dead(self, work: Work, error: BaseException) -> Ended:

@@ -242,7 +242,7 @@ def retry(lease: Lease | Held, delay_ms: int, error: str) -> Steps[None]:
     Raises: LeaseLost if a newer claim holds the job.
     After a crash: before commit the job stays leased and is reaped later, with a backoff of the reaper's.
     """
-    yield from _put_back_one(PutBack(lease.id, lease.fence, delay_ms, 0, error, 0))
+    yield from _put_back_one(PutBack(lease.id, lease.fence, delay_ms, 0, error))
 
 
 @flow

@@ -106,7 +106,7 @@ class PutBack(NamedTuple):
     """A leased job that returns to its queue.
 
     `delay_ms` None keeps its place in the queue; `attempts_back` 1 gives the attempt back (release, snooze).
-    `lapses` is what is known of deaths from now on: 0 after an attempt that its handler ended, None: as before.
+    `lapses` is how many processes have died with it; None: as many as before.
     """
 
     id: Any

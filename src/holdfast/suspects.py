@@ -1,8 +1,9 @@
 """The line of suspects: jobs whose process died before start one after the other, so that a death tells which it was.
 
-Ordinary jobs run beside them as usual. A suspect of one death blocks the others until it has ended or has run for a
-while; one of several deaths runs with no other suspect beside it. What waits too long goes back to the queue with the
-rest of the buffer, where another worker may take it.
+Ordinary jobs run beside them as usual. A suspect blocks the others until it has ended or has run for a while, which
+is longer the more deaths either has seen: one that kills its process late is found out, too, and one that runs for
+hours does not keep the others waiting for ever. What waits too long in line goes back to the queue with the rest of
+the buffer, where another worker may take it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.executor import Work
 
-# Seconds after which a suspect of one death no longer blocks the others.
+# Seconds after which a suspect of one death no longer blocks the others; each further death makes them four times more.
 PROBATION = 5.0
+LONGEST = 3600.0
 # Seconds after a worker's start before its first suspect: by then a killer among the ordinary jobs has shown itself,
 # and its death is not taken for that of a suspect beside it.
 CALM = 1.0
@@ -69,18 +71,26 @@ class Line:
             self._timer = asyncio.get_running_loop().call_later(self._wait(now), self._step)
 
     def _next(self, now: float) -> Work | None:
-        if now < self._opens_at or any(self._blocks(work, now) for work in self._inside):
+        if now < self._opens_at:
             return None
-        # One of several deaths would be blamed for what others beside it do.
-        return next((work for work in self.waiting if work.lease.lapses == 1 or not self._inside), None)
+        return next((work for work in self.waiting if self._free_at(work, now) <= now), None)
 
-    def _blocks(self, work: Work, now: float) -> bool:
-        return work.lease.lapses > 1 or not work.started or now - work.started < PROBATION
+    def _free_at(self, newcomer: Work, now: float) -> float:
+        """Return when every suspect inside has run long enough for this one to start beside it.
+
+        Each would be blamed for a death that the other causes. One that has not begun yet is counted from now.
+        """
+        return max(
+            ((work.started or now) + max(apart(work), apart(newcomer)) for work in self._inside), default=self._opens_at
+        )
 
     def _wait(self, now: float) -> float:
         """Return after how many seconds time alone may let the next one in."""
         if now < self._opens_at:
             return self._opens_at - now
-        on_probation = [work.started for work in self._inside if work.lease.lapses == 1 and self._blocks(work, now)]
-        # One that has not begun yet is looked at again when it may have served its time.
-        return max((began or now) for began in on_probation) + PROBATION - now if on_probation else PROBATION
+        return min(self._free_at(work, now) for work in self.waiting) - now
+
+
+def apart(work: Work) -> float:
+    """Return for how many seconds a suspect is kept apart from others."""
+    return float(min(LONGEST, PROBATION * 4.0 ** min(work.lease.lapses - 1, 10)))

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -115,26 +116,30 @@ def test_a_suspect_of_one_death_blocks_the_next_for_its_probation(
 ) -> None:
     monkeypatch.setattr(suspects, "PROBATION", 0.1)
     release = asyncio.Event()
-    started: list[str] = []
+    started: dict[str, float] = {}
 
     @stage.hf.job
     async def act(name: str) -> None:
-        started.append(name)
+        started[name] = time.monotonic()
         await release.wait()
 
     for name in ("first", "second"):
         make_suspect(stage, act.enqueue(name=name))
-    make_suspect(stage, act.enqueue(name="of two deaths"), 2)
+    for name in ("of two deaths", "last"):
+        make_suspect(stage, act.enqueue(name=name), 2)
 
     async def body(_: Worker) -> None:
-        await stage.until(lambda: len(started) == 2)
-        await asyncio.sleep(0.3)
-        assert started == ["first", "second"], "it starts only when no other suspect runs"
+        await stage.until(lambda: len(started) == 4)
         release.set()
         await stage.until_empty()
 
     stage.work(body, poll=0.05)
-    assert started == ["first", "second", "of two deaths"]
+    assert list(started) == ["first", "second", "of two deaths", "last"]
+    moments = list(started.values())
+    pauses = [later - earlier for earlier, later in pairwise(moments)]
+    assert pauses[0] >= 0.1
+    assert pauses[1] >= 0.4, "one of two deaths waits four times as long"
+    assert pauses[2] >= 0.4
 
 
 def waiting_line(stage: Stage, act: Any) -> list[Enqueued]:
@@ -220,7 +225,7 @@ def test_a_job_whose_lease_is_lost_before_it_begins_is_not_started(stage: Stage,
     assert not stage.heard(events.JobStarted)
 
 
-def test_an_attempt_that_fails_makes_a_suspect_ordinary_again(stage: Stage) -> None:
+def test_a_suspect_whose_attempt_fails_stays_a_suspect(stage: Stage) -> None:
     lapses: list[int] = []
 
     @stage.hf.job(retry=AT_ONCE)
@@ -231,7 +236,7 @@ def test_an_attempt_that_fails_makes_a_suspect_ordinary_again(stage: Stage) -> N
 
     make_suspect(stage, act.enqueue(), 3)
     stage.work(poll=0.05)
-    assert lapses == [3, 0]
+    assert lapses == [3, 3]
 
 
 def test_a_renewal_records_that_a_long_job_has_begun(stage: Stage) -> None:
@@ -271,11 +276,15 @@ def test_no_suspect_starts_before_a_worker_has_run_for_a_while(monkeypatch: pyte
     asyncio.run(scene())
 
 
-def test_a_line_that_time_cannot_move_does_not_spin() -> None:
+def test_a_suspect_of_many_deaths_is_kept_apart_for_hours_but_not_for_ever() -> None:
+    assert [suspects.apart(work(n)) for n in (1, 2, 3, 99)] == [5.0, 20.0, 80.0, suspects.LONGEST]
+
+
+def test_a_line_does_not_spin_while_it_waits_for_a_start() -> None:
     async def scene() -> float:
         line = Line(lambda _: None, lambda: None)
+        line._opens_at = 0.0
         line.add([work(), work(2)])
-        line._inside[0].started = time.monotonic() - 100 * suspects.PROBATION
         return line._wait(time.monotonic())
 
     assert asyncio.run(scene()) >= 1.0
