@@ -22,7 +22,7 @@ from tests.histories.nemesis import Cast, Nemesis
 from tests.histories.settings import COLOUR, FOLDER, OPTIONS, SEED, URL, WITHOUT
 from tests.proxy import Proxy
 
-DRAIN = 90.0
+DRAIN = 240.0
 SERVE = "--queues default,brief --poll 0.2 --log-level warning"
 
 
