@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,18 @@ def test_workers_are_listed_with_their_beats(run: Run, app: str, store: Store) -
     assert "alive" in shown[2]
     assert "mail, default" in shown[2]
     assert [w["status"] for w in lines(run("workers", "list", "--json", "--app", app))] == ["silent", "alive"]
+
+
+def test_a_worker_is_up_until_now_and_one_that_may_be_gone_until_its_last_beat(
+    run: Run, app: str, store: Store
+) -> None:
+    silent(store, "fresh", timedelta(seconds=7))
+    silent(store, "gone", timedelta(minutes=10))
+    silent(store, "gone", timedelta(minutes=5))
+    shown = {line.split()[0]: line for line in run("workers", "--app", app).stdout.splitlines()[1:]}
+    # Reading takes a moment, too.
+    assert re.search(r"\b(7|8|9) s ago\s+(7|8|9) s\b", shown["fresh"])
+    assert re.search(r"\bago\s+5 m 0 s\b", shown["gone"])
 
 
 def test_no_workers(run: Run, app: str) -> None:

@@ -110,40 +110,38 @@ def test_a_rolled_back_order_leaves_nothing(shop: Shop) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_no_process_and_no_file(number: signal.Signals, tmp_path: Path) -> None:
-    demo = started_demo(tmp_path)
-    assert demo.stdout is not None
-    while "worker processes start" not in demo.stdout.readline():
-        pass
-    assert len(processes_of(tmp_path)) == 1 + 3
-
-    demo.send_signal(number)
-
-    assert demo.wait(20) == 130
-    demo.stdout.close()
+    with started_demo(tmp_path) as demo:
+        assert len(processes_of(tmp_path)) == 1 + 3
+        demo.send_signal(number)
+        assert demo.wait(20) == 130
     assert list(tmp_path.iterdir()) == []
     assert processes_of(tmp_path) == []
 
 
 def test_a_killed_demo_takes_its_workers_with_it(tmp_path: Path) -> None:
-    demo = started_demo(tmp_path)
-    assert demo.stdout is not None
-    while "worker processes start" not in demo.stdout.readline():
-        pass
-
-    demo.kill()
-    demo.wait()
-
-    demo.stdout.close()
+    with started_demo(tmp_path) as demo:
+        demo.kill()
+        demo.wait()
     deadline = time.monotonic() + 20
     while processes_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_of(tmp_path) == []
 
 
-def started_demo(folder: Path) -> subprocess.Popen[str]:
-    code = "import sys; from holdfast.demo import run; sys.exit(run(orders=900))"
+@contextlib.contextmanager
+def started_demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a demo and wait for its workers; whatever comes of it, it is gone at the end, and so is its pipe."""
+    # A shell that starts things in the background has them ignore SIGINT, and Python leaves that as it is.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heed}; import sys; from holdfast.demo import run; sys.exit(run(orders=900))"
     environment = {**os.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True) as demo:
+        try:
+            assert demo.stdout is not None
+            assert any("worker processes start" in line for line in demo.stdout)
+            yield demo
+        finally:
+            demo.kill()
 
 
 def processes_of(folder: Path) -> list[int]:

@@ -21,6 +21,12 @@ def status_of(worker: WorkerInfo) -> str:
     return "silent" if worker.status != "dead" and worker.silent_for > SILENT else worker.status
 
 
+def up(worker: WorkerInfo) -> timedelta:
+    """Tell how long a worker has been there: until now, or until its last beat when it may be gone."""
+    until_seen = worker.seen_at - worker.started_at
+    return until_seen if status_of(worker) in ("silent", "dead") else until_seen + worker.silent_for
+
+
 @click.group(invoke_without_command=True)
 @connection_options
 @json_option
@@ -58,9 +64,7 @@ def list_workers(as_json: bool) -> None:
         return
     columns = [Column("id", whole=True), Column("status", whole=True)]
     columns += [Column("last beat"), Column("up"), Column("queues")]
-    rows = [
-        (w.id, status_of(w), f"{age(w.silent_for)} ago", age(w.seen_at - w.started_at), _queues(w.info)) for w in known
-    ]
+    rows = [(w.id, status_of(w), f"{age(w.silent_for)} ago", age(up(w)), _queues(w.info)) for w in known]
     print_table(columns, rows, empty="no workers: start one with `holdfast worker APP`")
 
 

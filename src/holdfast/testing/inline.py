@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from holdfast import admin, events, jobs
 from holdfast.app import Holdfast
+from holdfast.errors import JobNotFound, WrongColour
 from holdfast.executor import Ended, Executor, Work
+from holdfast.fingerprint import words
+from holdfast.flow import Flow
 from holdfast.handlers import Handler
 from holdfast.model import Finish, JobView, Lease, PutBack
 from holdfast.payload import decode_value
 from holdfast.retry import Duration, seconds
+from holdfast.testing.django_tests import check_database
 from holdfast.threads import Threads
 
 # A job that enqueues itself again and again must not hang a test.
@@ -36,24 +42,42 @@ class Ran:
     error: str | None
 
 
-def run_due(app: Holdfast, *, ahead: Duration = 0, raise_errors: bool = True, limit: int = MOST) -> list[Ran]:
+def run_due(
+    app: Holdfast,
+    *,
+    ahead: Duration = 0,
+    raise_errors: bool = True,
+    limit: int = MOST,
+    own_database: bool = False,
+) -> list[Ran]:
     """Run every due job, and those they enqueue, until none is due; return what ran, in order.
 
     `ahead` runs as if so much time had passed, for delayed and retried jobs. A handler's exception is raised after the
     attempt is recorded; `raise_errors=False` leaves it to the outcome. Not inside a running event loop: `arun_due`.
+    Inside Django's tests it refuses a database other than theirs; `own_database=True` says that it is for tests, too.
     """
-    return asyncio.run(_run_and_close(app, ahead, raise_errors, limit))
+    options = {"ahead": ahead, "raise_errors": raise_errors, "limit": limit, "own_database": own_database}
+    return asyncio.run(_run_and_close(app, options))
 
 
-async def _run_and_close(app: Holdfast, ahead: Duration, raise_errors: bool, limit: int) -> list[Ran]:
+async def _run_and_close(app: Holdfast, options: dict[str, Any]) -> list[Ran]:
     try:
-        return await arun_due(app, ahead=ahead, raise_errors=raise_errors, limit=limit)
+        return await arun_due(app, **options)
     finally:
         app.store.forget_loop()
 
 
-async def arun_due(app: Holdfast, *, ahead: Duration = 0, raise_errors: bool = True, limit: int = MOST) -> list[Ran]:
+async def arun_due(
+    app: Holdfast,
+    *,
+    ahead: Duration = 0,
+    raise_errors: bool = True,
+    limit: int = MOST,
+    own_database: bool = False,
+) -> list[Ran]:
     """The async twin of `run_due`."""
+    if not own_database:
+        await check_database(app)
     before = app.store.now
     wait = timedelta(seconds=seconds(ahead, "ahead"))
     app.store.now = before if not wait else (before or datetime.now(UTC)) + wait
@@ -79,7 +103,7 @@ class _Inline:
             handler = self._app.handlers[lease.kind]
             keep = self._app.queue_options(lease.queue).keep_done > 0
             ended = await self._attempt(Work(lease, handler, keep, time.monotonic()))
-            ran.append(_ran(ended))
+            ran.append(_ran(ended, await self._result(ended)))
         return ran
 
     async def _next(self) -> Lease | None:
@@ -105,13 +129,23 @@ class _Inline:
             raise ended.error
         return ended
 
+    async def _result(self, ended: Ended) -> Any:
+        """Read the result that was stored: a handler that completed its job by itself may return another, or none."""
+        try:
+            return (await self._app.store.arun(admin.show(ended.work.lease.job_id))).result
+        except JobNotFound:
+            # Its queue keeps nothing of done jobs.
+            write, job = ended.write, ended.work.job
+            if isinstance(write, Finish):
+                return None if write.result is None else decode_value(write.result)
+            return None if job is None else job.result
 
-def _ran(ended: Ended) -> Ran:
-    lease, write = ended.work.lease, ended.write
-    result = decode_value(write.result) if isinstance(write, Finish) and write.result is not None else None
+
+def _ran(ended: Ended, result: Any) -> Ran:
+    lease = ended.work.lease
     # No event: nobody listens to jobs that are done.
     outcome = "done" if ended.event is None else _OUTCOMES.get(type(ended.event), "done")
-    return Ran(lease.job_id, lease.kind, outcome, result, None if ended.error is None else str(ended.error))
+    return Ran(lease.job_id, lease.kind, outcome, result, None if ended.error is None else words(ended.error))
 
 
 _OUTCOMES: dict[type[events.Event], str] = {
@@ -126,9 +160,14 @@ _OUTCOMES: dict[type[events.Event], str] = {
 
 def enqueued(app: Holdfast, job: Handler[..., Any] | str | None = None, *, tx: Any = None) -> list[JobView]:
     """List the waiting jobs, of one handler or kind, oldest first; `tx` looks inside the test's own transaction."""
-    kind = job.kind if isinstance(job, Handler) else job
-    work = admin.list_jobs(admin.Filter(states=("pending",), kind=kind), limit=1000, newest=False)
-    return app.store.run(work) if tx is None else app.store.run_in(tx, work)
+    with _advising("enqueued()", "aenqueued()"):
+        return app.store.run(_waiting(job)) if tx is None else app.store.run_in(tx, _waiting(job))
+
+
+async def aenqueued(app: Holdfast, job: Handler[..., Any] | str | None = None, *, tx: Any = None) -> list[JobView]:
+    """The async twin of `enqueued`."""
+    with _advising("aenqueued()", "enqueued()"):
+        return await (app.store.arun(_waiting(job)) if tx is None else app.store.arun_in(tx, _waiting(job)))
 
 
 def assert_enqueued(
@@ -138,13 +177,41 @@ def assert_enqueued(
 
     `times` asks for an exact count. The failure lists what is there instead.
     """
-    waiting = enqueued(app, job, tx=tx)
+    with _advising("assert_enqueued()", "aassert_enqueued()"):
+        _compare(enqueued(app, job, tx=tx), _kind(job), times, arguments)
+
+
+async def aassert_enqueued(
+    app: Holdfast, job: Handler[..., Any] | str, *, times: int | None = None, tx: Any = None, **arguments: Any
+) -> None:
+    """The async twin of `assert_enqueued`: for async connections and sessions as `tx`."""
+    with _advising("aassert_enqueued()", "assert_enqueued()"):
+        _compare(await aenqueued(app, job, tx=tx), _kind(job), times, arguments)
+
+
+@contextmanager
+def _advising(call: str, use: str) -> Iterator[None]:
+    """Name the twin of the call that the test made, where a connection is of the other colour."""
+    try:
+        yield
+    except WrongColour as error:
+        raise WrongColour(call, use) from error.__cause__
+
+
+def _kind(job: Handler[..., Any] | str | None) -> str | None:
+    return job.kind if isinstance(job, Handler) else job
+
+
+def _waiting(job: Handler[..., Any] | str | None) -> Flow[list[JobView]]:
+    return admin.list_jobs(admin.Filter(states=("pending",), kind=_kind(job)), limit=1000, newest=False)
+
+
+def _compare(waiting: list[JobView], kind: str | None, times: int | None, arguments: dict[str, Any]) -> None:
     payloads = [decode_value(view.payload) for view in waiting]
     matching = [p for p in payloads if all(name in p and p[name] == value for name, value in arguments.items())]
     wanted = len(matching) == times if times is not None else bool(matching)
     if wanted:
         return
-    kind = job.kind if isinstance(job, Handler) else job
     asked = "at least once" if times is None else f"{times} times"
     there = "\n".join(f"  {payload}" for payload in payloads) or "  (nothing)"
     raise AssertionError(f"expected {kind} with {arguments} {asked}; found {len(matching)} among the waiting:\n{there}")

@@ -2,8 +2,8 @@
 
 run_due          run every due job here and now: `run_due(hf)`
 arun_due         its async twin: `await arun_due(hf)`
-assert_enqueued  `assert_enqueued(hf, send_receipt, order_id=9182)`
-enqueued         the waiting jobs: `enqueued(hf, send_receipt)`
+assert_enqueued  `assert_enqueued(hf, send_receipt, order_id=9182)`; its async twin is `aassert_enqueued`
+enqueued         the waiting jobs: `enqueued(hf, send_receipt)`; its async twin is `aenqueued`
 
 Failures in the shipped conformance suite explain themselves, too.
 """
@@ -50,3 +50,15 @@ def enqueued() -> Callable[..., Any]:
 def assert_enqueued() -> Callable[..., None]:
     """Assert that a job of this handler or kind waits with these arguments."""
     return _helper("assert_enqueued")
+
+
+@pytest.fixture
+def aenqueued() -> Callable[..., Any]:
+    """The async twin of `enqueued`."""
+    return _helper("aenqueued")
+
+
+@pytest.fixture
+def aassert_enqueued() -> Callable[..., Any]:
+    """The async twin of `assert_enqueued`."""
+    return _helper("aassert_enqueued")

@@ -1,0 +1,79 @@
+"""Django's tests run on databases of their own; a Holdfast made at import still names the one of development.
+
+Nothing here imports Django: it looks at what the application has loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.app import Holdfast
+from holdfast.dialects.sqlite import path_of
+from holdfast.errors import ConfigError
+from holdfast.flow import Steps, flow, run_text
+
+_VENDORS = {"postgres": "postgresql", "mysql": "mysql", "sqlite": "sqlite"}
+_NAME = {"postgres": "select current_database()", "mysql": "select database()"}
+
+
+async def check_database(app: Holdfast) -> None:
+    """Refuse a database that is not Django's test database, where Django's tests use one of the same kind.
+
+    Raises: ConfigError.
+    """
+    if app.store.in_memory or not _testing():
+        return
+    known = list(_connections(_VENDORS[app.store.dialect.name]))
+    if not known:
+        return
+    name = path_of(app.url) if app.store.embedded else await app.store.arun(_database_name(app))
+    if not any(_is_test_database(one) and _same(_name(one), name) for one in known):
+        raise ConfigError(
+            "database",
+            f"run_due runs jobs for real, and Django's tests run on {' and '.join(sorted(map(_name, known)))}: give "
+            "Holdfast the URL of the test database, or say own_database=True if this one is for tests, too",
+            name,
+        )
+
+
+def _testing() -> bool:
+    """Tell whether Django's test environment is set up: then, and only then, mails are collected here."""
+    return hasattr(sys.modules.get("django.core.mail"), "outbox")
+
+
+def _connections(vendor: str) -> Iterator[Any]:
+    connections = getattr(sys.modules.get("django.db"), "connections", ())
+    for alias in connections:
+        connection = connections[alias]
+        if connection.vendor == vendor:
+            yield connection
+
+
+def _is_test_database(connection: Any) -> bool:
+    """Tell a test database from one that this test has not asked for: that is still the one of development."""
+    named = (connection.settings_dict.get("TEST") or {}).get("NAME")
+    if not named:
+        return _name(connection).startswith("test_")
+    # Copies for parallel tests have a suffix, SQLite's before the extension.
+    stem, extension = os.path.splitext(str(named))
+    return re.fullmatch(rf"{re.escape(stem)}(_\w+)?{re.escape(extension)}", _name(connection)) is not None
+
+
+@flow
+def _database_name(app: Holdfast) -> Steps[str]:
+    [[name]] = yield from run_text("database_name", _NAME[app.store.dialect.name])
+    return str(name)
+
+
+def _name(connection: Any) -> str:
+    return str(connection.settings_dict["NAME"])
+
+
+def _same(one: str, other: str) -> bool:
+    # Names of databases are no paths, and then this changes neither.
+    return one == other or (os.sep in one + other and Path(one).resolve() == Path(other).resolve())
