@@ -461,7 +461,7 @@ class Worker:
         if error is None and (self._state != "running" or self.stopping):
             return
         # A part never ends by itself: this is a defect, and half a worker is worse than none.
-        self._break(task.get_name(), error or RuntimeError("it was ended from outside"))
+        self._break(task.get_name(), RuntimeError("it was ended from outside") if error is None else error)
 
     def _break(self, part: str, error: BaseException) -> None:
         """Stop because a part failed, and tell the host, who would otherwise wait for jobs that nobody runs."""
