@@ -33,36 +33,22 @@ Fatal                          raised by handlers, not by Holdfast: the job is n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypeVar
 
+from holdfast import urls
+from holdfast.urls import redact as redact
+
 BusyReason = Literal["deadlock", "serialisation", "busy", "lock_timeout"]
 
-MASK = "***"
-_USERINFO = re.compile(r"(://[^:/?#\s]*):(.*)@", re.DOTALL)
-_SECRET_NAME = r"(\w*password|passwd|pwd)"  # noqa: S105 - a pattern, not a password
-_QUERY_SECRET = re.compile(_SECRET_NAME + r"=[^&]*", re.IGNORECASE)
-_LIBPQ_SECRET = re.compile(
-    _SECRET_NAME + r"(\s*=\s*)(?:'(?:[^'\\]|\\.)*(?:'|$)|(?:\\.|[^\s\\])*)", re.IGNORECASE | re.DOTALL
-)
-
-
-def redact(url: str) -> str:
-    """Mask the passwords in a URL or a libpq connection string.
-
-    Reads greedily: a password may hold an unescaped ``@`` or ``/``, and masking too much beats showing a part of it.
-    """
-    if "://" not in url:
-        return _LIBPQ_SECRET.sub(rf"\1\2{MASK}", url)
-    return _QUERY_SECRET.sub(rf"\1={MASK}", _USERINFO.sub(rf"\1:{MASK}@", url))
+_URLS = ("url", "listen_url", "HOLDFAST_URL", "HOLDFAST_LISTEN_URL")
 
 
 def _shown(value: object, limit: int = 200) -> str:
     """Render a value for a message, without passwords and at bounded length."""
     try:
-        text = redact(repr(value))
+        text = repr(redact(value)) if isinstance(value, str) else redact(repr(value))
     except Exception:
         text = f"<{type(value).__name__} that cannot be shown>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -93,10 +79,12 @@ class ConfigError(HoldfastError, ValueError):
     """A setting breaks a rule."""
 
     def __init__(self, field: str, rule: str, value: object) -> None:
+        if isinstance(value, str):
+            value = urls.shown(value) if field in _URLS else redact(value)
         super().__init__(f"{field}: {rule}; got {_shown(value)}")
         self.field = field
         self.rule = rule
-        self.value = redact(value) if isinstance(value, str) else value
+        self.value = value
 
 
 class UnknownKind(HoldfastError):

@@ -11,7 +11,7 @@ from holdfast import registry
 from holdfast.store import Store
 from tests.cli.conftest import Run, add, claim, kill, lines
 from tests.cli.test_workers import INFO, silent
-from tests.servers import PgBouncer
+from tests.servers import PgBouncer, Postgres
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -144,6 +144,18 @@ def test_a_clock_that_runs_ahead(run: Run, pg_url: str, monkeypatch: pytest.Monk
     real = time.time
     monkeypatch.setattr("holdfast.cli.checks.time.time", lambda: real() - 90)
     assert "90.0 s ahead of this host's" in trouble(run, pg_url, "clocks")["seen"]
+
+
+@pytest.mark.parametrize(
+    "encoding, seen", [("SQL_ASCII", "has no encoding"), ("LATIN1", "keeps LATIN1"), ("UTF8", "keeps UTF-8")]
+)
+def test_a_database_that_was_not_made_for_every_text(run: Run, postgres: Postgres, encoding: str, seen: str) -> None:
+    name = f"encoded_{encoding.lower()}"
+    postgres.start().execute(f"create database {name} encoding '{encoding}' template template0")
+    [finding] = findings(run, postgres.url(name), "encoding")
+    postgres.drop_database(name)
+    assert seen in finding["seen"]
+    assert (finding["severity"] == "ok") is (encoding == "UTF8") is (not finding["do"])
 
 
 def test_notifications_come_back(run: Run, pg_url: str) -> None:

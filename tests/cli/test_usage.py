@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from holdfast import __version__
 from holdfast.cli import main, shared
@@ -54,6 +55,28 @@ def test_the_version_is_told(run: Run) -> None:
 
 def test_an_unknown_command_is_wrong_usage(run: Run) -> None:
     assert "No such command 'frob'" in run("frob", code=2).stderr
+
+
+@pytest.mark.parametrize("password", [SECRET, f"@{SECRET}", f"{SECRET}/x", f"a b{SECRET}", f"100%{SECRET}"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("{}",),
+        ("migrate", "apply", "{}"),
+        ("jobs", "list", "--limit", "{}"),
+        ("jobs", "{}"),
+        ("worker", "{}"),
+        ("-v", "migrate", "check", "--url", "{}"),
+        ("-v", "doctor", "--url", "{}"),
+    ],
+)
+def test_a_url_that_cannot_be_read_or_stands_in_a_wrong_place_is_not_repeated(
+    run: Run, words: tuple[str, ...], password: str
+) -> None:
+    url = f"postgresql://ann:{password}@127.0.0.1:{free_port()}/shop"
+    result = CliRunner().invoke(main, [word.format(url) for word in words], prog_name="holdfast")
+    assert result.exit_code in (2, 4)
+    assert SECRET not in result.output + result.stderr
 
 
 def test_without_a_database_it_says_how_to_name_one(run: Run) -> None:

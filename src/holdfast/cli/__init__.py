@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.shared import Settings, connection_options, failure_of
+from holdfast.cli.shared import Settings, connection_options, failure_of, hidden
 
 COMMANDS = (
     "demo",
@@ -58,7 +58,11 @@ class Root(click.Group):
         ctx.ensure_object(Settings)
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except click.ClickException as error:
+            # It quotes what was typed, and a URL may stand where none is expected.
+            error.message = hidden(error.message)  # type: ignore[misc]  # click reads it from the instance
+            raise
+        except (click.exceptions.Exit, click.Abort):
             raise
         except (BrokenPipeError, KeyboardInterrupt):
             raise

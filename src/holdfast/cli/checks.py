@@ -18,6 +18,7 @@ from holdfast.cli.workers import status_of
 from holdfast.contracts import checkup, views
 from holdfast.contracts.views import Shown
 from holdfast.dialects import SCHEMA_VERSION
+from holdfast.dialects.sessions import translated
 from holdfast.errors import StoreError
 from holdfast.flow import Steps, ask, flow
 from holdfast.model import WorkerInfo, when
@@ -251,6 +252,22 @@ def _is_pooled(raw: Any) -> bool:
     return bool(pid != raw.info.backend_pid)
 
 
+def encoding(patient: Patient) -> Iterator[Finding]:
+    if patient.store.dialect.name != "postgres":
+        return
+    with patient.store.link() as link, translated(link.dialect):
+        [name] = link.raw.execute("show server_encoding").fetchone()
+    do = "move to a database that was created with encoding 'UTF8' and template template0"
+    if name == "SQL_ASCII":
+        seen = "the database has no encoding (SQL_ASCII): it keeps our UTF-8, and whatever else others write, unchecked"
+        yield Finding("encoding", "warning", seen, do)
+    elif name != "UTF8":
+        seen = f"the database keeps {name}: a job with a character that this does not have is refused"
+        yield Finding("encoding", "warning", seen, do)
+    else:
+        yield Finding("encoding", "ok", "the database keeps UTF-8")
+
+
 def clocks(patient: Patient) -> Iterator[Finding]:
     if patient.store.embedded:
         return
@@ -309,10 +326,11 @@ CHECKS: dict[str, Check] = {
     "tables": tables,
     "indexes": indexes,
     "listener": listener,
+    "encoding": encoding,
     "clocks": clocks,
 }
 # What can be looked at without tables.
-WITHOUT_TABLES = ("schema", "foreign", "transactions", "listener", "clocks")
+WITHOUT_TABLES = ("schema", "foreign", "transactions", "listener", "encoding", "clocks")
 
 
 def examine(patient: Patient, skip: tuple[str, ...] = ()) -> Iterator[Finding]:

@@ -24,7 +24,8 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from holdfast import errors
-from holdfast.errors import MASK, HoldfastError, redact
+from holdfast.errors import HoldfastError
+from holdfast.urls import MASK, redact, shown
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -118,7 +119,7 @@ def _one_line(text: str) -> str:
 def _hint(error: HoldfastError) -> str:
     url = current().url or os.environ.get("HOLDFAST_URL", "")
     if isinstance(error, errors.DatabaseUnavailable | errors.SchemaMissing) and url:
-        return f"the database in use is {redact(url)}"
+        return f"the database in use is {shown(url)}"
     return ""
 
 
@@ -286,8 +287,9 @@ def load_app(name: str) -> Holdfast:
     for option, used in (("url", found.url), ("prefix", found.options.prefix), ("schema", found.options.schema)):
         said = getattr(settings, option)
         if said and said != used:
+            seen = shown(found.url) if option == "url" else used
             raise Failure(
-                f"{name} sets its own {option} ({redact(str(used))}), so --{option} cannot change it",
+                f"{name} sets its own {option} ({seen}), so --{option} cannot change it",
                 Exit.USAGE,
                 f"leave out --{option}, or let the application read HOLDFAST_{option.upper()}",
             )

@@ -22,12 +22,16 @@ def dialect_for(url: str, options: StoreOptions) -> Dialect:
             raise ConfigError("schema", "SQLite has no schemas; use prefix", options.schema)
         return Sqlite(options)
     if scheme in _POSTGRES:
-        from holdfast.dialects.postgres import Postgres
+        from holdfast.dialects.postgres import Postgres, split_url
 
+        split_url(url)
+        if options.listen_url is not None:
+            split_url(options.listen_url, "listen_url")
         return Postgres(options)
     if scheme in _MYSQL:
-        from holdfast.dialects.mysql import Mysql
+        from holdfast.dialects.mysql import Mysql, checked
 
+        checked(url)
         if options.schema:
             raise ConfigError(
                 "schema", "a schema is a database in MySQL: name it in the URL, or use prefix", options.schema

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 import msgspec
 
-from holdfast import errors
+from holdfast import errors, urls
 from holdfast.dialects.base import Dialect, Style, chain, is_plain
 from holdfast.dialects.mysql_drivers import LARGEST_PACKET, SESSION_TRACK, UNDER_WAY, async_class, sync_class
 from holdfast.dialects.sessions import Clock, OwnAsyncSession
@@ -219,24 +219,34 @@ class Address:
 
 def split_url(url: str) -> Address:
     """Read mysql://user:password@host:3306/database?ssl_ca=…; a driver suffix (mysql+pymysql) is ignored."""
-    scheme, _, rest = url.partition("://")
-    if scheme.partition("+")[0] not in SCHEMES:
+    found = checked(url)
+    host, _, port = found.hosts.rpartition(":") if re.search(r":[0-9]*$", found.hosts) else (found.hosts, "", "")
+    return Address(
+        found.database,
+        unquote(host.strip("[]")) or "127.0.0.1",
+        int(port or 3306),
+        found.user,
+        found.password or "",
+        found.query.get("unix_socket"),
+        tls_context(found.query, url),
+    )
+
+
+def checked(url: str) -> urls.Url:
+    """Read a URL, or say which rule it breaks; nothing on this machine is looked at."""
+    found = urls.read(url)
+    if isinstance(found, str):
+        raise ConfigError("url", found, url)
+    if found.scheme.partition("+")[0] not in SCHEMES:
         raise ConfigError("url", "must start with mysql:// or mariadb://", url)
-    parts = urlsplit(f"mysql://{rest}")
-    try:
-        port = parts.port or 3306
-    except ValueError as error:
-        raise ConfigError("url", "the port must be a number", url) from error
-    database = unquote(parts.path.lstrip("/"))
-    if not database:
+    if "," in found.hosts:
+        raise ConfigError("url", "must name one host", url)
+    if not found.database:
         raise ConfigError("url", "must name a database: mysql://user@host/shop", url)
-    settings = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if strange := sorted(set(settings) - set(_SETTINGS)):
+    # A password first: what comes after it may be a part of it.
+    if strange := sorted(set(found.query) - set(_SETTINGS), key=urls.secret, reverse=True):
         raise ConfigError("url", f"may set {', '.join(_SETTINGS)}, not {strange[0]}", url)
-    user = None if parts.username is None else unquote(parts.username)
-    password = unquote(parts.password or "")
-    socket = settings.get("unix_socket")
-    return Address(database, parts.hostname or "127.0.0.1", port, user, password, socket, tls_context(settings, url))
+    return found
 
 
 def tls_context(settings: dict[str, str], url: str) -> ssl.SSLContext | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import re
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from holdfast import errors
+from holdfast import errors, urls
 from holdfast.dialects.base import Dialect, Style, chain
 from holdfast.dialects.sessions import AsyncpgSession, Clock
 from holdfast.errors import ConfigError, HoldfastError
@@ -27,6 +29,7 @@ _IDLE, _INSIDE = 0, (2, 3)
 _IN_USE = "another operation is in progress"
 # asyncpg says InternalClientError ("cannot switch to state …") after the server hung up on an idle connection.
 _LOST_BY_NAME = ("OperationalError", "InterfaceError", "PoolTimeout", "InternalClientError")
+_NOT_FOR_ASYNCPG = ("options", "application_name", "connect_timeout", "client_encoding", "load_balance_hosts")
 # Columns of these batches that are never NULL, and may come as an array of one.
 _FILLED_IN = {
     "enqueue_many": ("queue", "kind", "priority", "delay_ms", "max_attempts"),
@@ -184,17 +187,17 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, OSError | TimeoutError) or type(error).__name__ in _LOST_BY_NAME
 
 
-def split_url(url: str) -> str:
-    """Drop a SQLAlchemy driver suffix (postgresql+asyncpg://), and check that the rest can be read."""
-    scheme, rest = url.split("://", 1)
-    parts = urlsplit(f"postgresql://{rest}")
-    try:
-        _ = parts.port
-    except ValueError as error:
-        raise ConfigError("url", "the port must be a number", url) from error
-    if scheme.partition("+")[0] not in ("postgresql", "postgres"):
-        raise ConfigError("url", "must start with postgresql://", url)
-    return urlunsplit(parts)
+def split_url(url: str, field: str = "url") -> urls.Url:
+    """Take a URL apart; a SQLAlchemy driver suffix (postgresql+asyncpg://) is ignored.
+
+    Several hosts are tried in their order: postgresql://a,b:5433/shop?target_session_attrs=read-write.
+    """
+    found = urls.read(url)
+    if isinstance(found, str):
+        raise ConfigError(field, found, url)
+    if found.scheme.partition("+")[0] not in ("postgresql", "postgres"):
+        raise ConfigError(field, "must start with postgresql://", url)
+    return found
 
 
 def connect(url: str, options: StoreOptions) -> Any:
@@ -202,22 +205,37 @@ def connect(url: str, options: StoreOptions) -> Any:
     import psycopg
 
     connection = psycopg.connect(
-        split_url(url),
+        split_url(url).written("postgresql"),
         autocommit=True,
         connect_timeout=max(1, int(options.connect_timeout)),
         prepare_threshold=5 if options.prepare else None,
         application_name="holdfast",
+        # A database in SQL_ASCII, or PGCLIENTENCODING, would have psycopg read and write texts in other ways.
+        client_encoding="utf8",
     )
     return connection
 
 
 async def aconnect(url: str, options: StoreOptions, name: str) -> Any:
-    """Open an asyncpg connection."""
+    """Open an asyncpg connection, to the first host that answers and is what the URL asks for."""
     import asyncpg
 
-    address, settings = asyncpg_url(split_url(url))
+    *others, last = each_host(split_url(url))
+    next_one = (OSError, asyncpg.CannotConnectNowError, asyncpg.exceptions.TargetServerAttributeNotMatched)
+    for other in others:
+        with suppress(*next_one):
+            return await _aconnect(other, options, name)
+    return await _aconnect(last, options, name)
+
+
+async def _aconnect(at: urls.Url, options: StoreOptions, name: str) -> Any:
+    import asyncpg
+
+    # Where asyncpg takes libpq's `options=-c name=value`.
+    settings = dict(re.findall(r"-c\s*([\w.]+)=(\S+)", at.query.get("options", "")))
+    query = {name: value for name, value in at.query.items() if name not in _NOT_FOR_ASYNCPG}
     return await asyncpg.connect(
-        address,
+        replace(at, query=query).written("postgresql"),
         timeout=options.connect_timeout,
         statement_cache_size=200 if options.prepare else 0,
         max_cached_statement_lifetime=PLANS_LIVE,
@@ -225,11 +243,15 @@ async def aconnect(url: str, options: StoreOptions, name: str) -> Any:
     )
 
 
-def asyncpg_url(url: str) -> tuple[str, dict[str, str]]:
-    """Move libpq's `options=-c name=value` into server settings, which is where asyncpg takes them."""
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    settings = dict(re.findall(r"-c\s*([\w.]+)=(\S+)", query.pop("options", "")))
-    query.pop("application_name", None)
-    query.pop("connect_timeout", None)
-    return urlunsplit(parts._replace(query=urlencode(query))), settings
+def each_host(found: urls.Url) -> list[urls.Url]:
+    """Write a URL with several hosts as one for each try, in order.
+
+    asyncpg takes several itself, but with one time-out for all: a first host that never answers used it up.
+    """
+    each = [replace(found, hosts=host) for host in found.hosts.split(",")]
+    if found.query.get("load_balance_hosts") == "random":
+        random.shuffle(each)
+    if found.query.get("target_session_attrs") != "prefer-standby" or len(each) == 1:
+        return each
+    wanted = ("standby", "any")
+    return [replace(one, query=one.query | {"target_session_attrs": kind}) for kind in wanted for one in each]

@@ -189,6 +189,9 @@ class Calls:
         return [dict(zip(names, row, strict=True)) for row in rows] if self._style in _BY_NAME else list(rows)
 
     def feed(self, rows: Rows) -> None:
+        if self._dialect.name == "postgres" and rows and bytes in map(type, rows[0]):
+            # A database in SQL_ASCII: psycopg does not read texts then. None of our columns is binary.
+            rows = [[str(cell, "utf-8", "replace") if type(cell) is bytes else cell for cell in row] for row in rows]
         self.rows = rows
 
 
