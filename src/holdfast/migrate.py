@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import DatabaseBusy, SchemaMismatch, SchemaMissing
-from holdfast.flow import Steps, ask, flow, run_text
+from holdfast.flow import Rows, Steps, ask, flow, run_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,7 @@ def version() -> Steps[int]:
     [[present]] = yield from ask("meta_present", alone=True)
     if not present:
         return 0
-    rows = yield from ask("version_read")
-    return int(rows[0][0]) if rows else 0
+    return _version((yield from ask("version_read")))
 
 
 @flow
@@ -42,11 +41,19 @@ def pending(known: Sequence[Migration]) -> Steps[list[Migration]]:
 
     Raises: SchemaMismatch when the database is ahead of this library.
     """
-    at = yield from version()
-    newest = known[-1].number
+    [[present]] = yield from ask("meta_present", alone=True)
+    return _todo((yield from ask("version_read")) if present else (), known)
+
+
+def _todo(read: Rows, known: Sequence[Migration]) -> list[Migration]:
+    at, newest = _version(read), known[-1].number
     if at > newest:
         raise SchemaMismatch(at, newest)
     return [migration for migration in known if migration.number > at]
+
+
+def _version(read: Rows) -> int:
+    return int(read[0][0]) if read else 0
 
 
 @flow
@@ -57,6 +64,10 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
     Raises: SchemaMismatch when the database is ahead of this library.
     After a crash: nothing happened, or the version tells how far it came; run it again.
     """
+    # A look first: a role that may create nothing needs no privilege where nothing is to be done.
+    [[present]] = yield from ask("meta_present", look=True)
+    if present and _todo((yield from ask("version_read", look=True)), known) == []:
+        return []
     [[granted]] = yield from ask("schema_lock")
     if granted == 0:
         raise DatabaseBusy("lock_timeout", "another migrator is at work")

@@ -53,10 +53,11 @@ class Postgres(Dialect):
         # By query: the lists that it takes as one text.
         texts = {name: frozenset(_AS_TEXT.findall(" ".join(parts))) for name, parts in self.queries.items()}
         self._as_text = {name: found for name, found in texts.items() if found}
-        if options.schema:
-            self.queries["schema_create"] = (f'create schema if not exists "{options.schema}"',)
-        else:
+        if not options.schema:
             self.queries["schema_create"] = ("select 1",)
+
+    def place(self, sql: str) -> str:
+        return f'"{self.options.schema}"'.join(map(super().place, sql.split("holdfast_schema")))
 
     def table(self, name: str) -> str:
         bare = super().table(name)

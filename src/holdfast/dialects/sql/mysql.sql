@@ -14,10 +14,11 @@ select 1;
 
 -- schema_lock: let one migrator in at a time; freed by schema_unlock, or when its connection closes.
 -- Differs: DDL commits, so a lock of the transaction would not last; 0 means that another migrator held it all the time.
-select get_lock(concat(database(), '.holdfast_meta'), 30);
+-- MySQL takes names of 64 characters, as many as a database may have in its own.
+select get_lock(concat('holdfast ', left(sha2(concat(database(), '.holdfast_meta'), 256), 40)), 30);
 
 -- schema_unlock: let the next migrator in.
-select release_lock(concat(database(), '.holdfast_meta'));
+select release_lock(concat('holdfast ', left(sha2(concat(database(), '.holdfast_meta'), 256), 40)));
 
 -- meta_create: make the table that holds the schema version.
 create table if not exists holdfast_meta (

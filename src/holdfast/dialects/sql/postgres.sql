@@ -8,6 +8,8 @@
 -- each row with each (2,000 rows took 2 seconds, and once 500 did).
 
 -- schema_create: make the configured schema, if one is configured.
+-- Looked for first: a role that may not create schemas is refused, even if this one is there.
+select 1 where to_regnamespace('holdfast_schema') is null;
 create schema if not exists holdfast_schema;
 
 -- schema_lock: let one migrator in at a time; freed when its transaction ends.
