@@ -17,7 +17,7 @@ import msgspec
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
 from holdfast.flow import Columns, Steps, ask, flow
 from holdfast.ids import parse_id
-from holdfast.model import AuditLine, DeadGroup, JobView, Lag, QueueCount, decoded, when
+from holdfast.model import AuditLine, DeadGroup, JobView, Lag, QueueCount, decoded, error_records, when
 from holdfast.options import KEY_LENGTH, NAME_LENGTH, text
 from holdfast.retry import whole
 
@@ -457,7 +457,7 @@ def _view(row: Sequence[Any]) -> JobView:
         headers=decoded(headers),
         progress=decoded(progress),
         result=decoded(result),
-        errors=decoded(errors) or [],
+        errors=error_records(errors),
         available_at=when(available),
         created_at=when(created),
         leased_at=None if leased is None else when(leased),

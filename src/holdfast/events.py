@@ -159,6 +159,15 @@ class UpkeepFailed(Event, frozen=True):
     error: str
 
 
+class JobStuck(Event, frozen=True):
+    """A row that was written by hand can neither be claimed nor reaped; said once by each worker."""
+
+    level = logging.ERROR
+    worker: str
+    id: str
+    why: str
+
+
 class WorkerBuried(Event, frozen=True):
     level = logging.WARNING
     worker: str

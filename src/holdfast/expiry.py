@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from holdfast.fingerprint import ErrorRecord, fingerprint
-from holdfast.model import Expired, Finish, PutBack, when
+from holdfast.model import MOST_LAPSES, Expired, Finish, PutBack, when
 
 LEASE_EXPIRED = "LeaseExpired"
 Backoff = Callable[[str, int], float]
@@ -43,8 +43,9 @@ def verdict(expired: Expired, backoff: Backoff) -> Verdict:
     if recorded and expired.attempt >= expired.max_attempts:
         return Verdict(_finish(expired, "dead"), "dead")
     error = _error(expired, _RAN_OUT if recorded else NOT_COUNTED).to_json()
+    lapses = min(expired.lapses, MOST_LAPSES) + 1
     delay_ms = round(backoff(expired.kind, expired.attempt) * 1000)
-    back = PutBack(expired.id, expired.fence, delay_ms, 0 if recorded else 1, error, expired.lapses + 1)
+    back = PutBack(expired.id, expired.fence, delay_ms, 0 if recorded else 1, error, lapses)
     return Verdict(back, "retry")
 
 
@@ -60,7 +61,8 @@ def _error(expired: Expired, message: str) -> ErrorRecord:
         type=LEASE_EXPIRED,
         message=message,
         traceback="",
-        worker=expired.leased_by or "",
-        started_at=when(expired.leased_at).isoformat(),
+        worker=str(expired.leased_by or ""),
+        # Never missing, except in a row that was written by hand.
+        started_at=when(expired.leased_at or expired.lease_expires_at).isoformat(),
         failed_at=when(expired.lease_expires_at).isoformat(),
     )

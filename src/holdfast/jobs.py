@@ -18,7 +18,7 @@ from holdfast.errors import LeaseLost
 from holdfast.expiry import LEASE_EXPIRED as LEASE_EXPIRED
 from holdfast.expiry import Backoff, verdict
 from holdfast.flow import Columns, Rows, Steps, ask, flow
-from holdfast.model import Expired, Finish, Held, Lease, Outcome, PutBack, Reaped
+from holdfast.model import LAST_FENCE, Expired, Finish, Held, Lease, Outcome, PutBack, Reaped
 from holdfast.retry import Retry
 
 
@@ -312,7 +312,9 @@ def reap(
         return []
     yield from ask("reap_mark", ids=[row[0] for row in rows])
     expired = [Expired(*row) for row in rows]
-    verdicts = {str(one.id): verdict(one._replace(fence=one.fence + 1), backoff) for one in expired}
+    verdicts = {
+        str(one.id): verdict(one._replace(fence=min(one.fence, LAST_FENCE - 1) + 1), backoff) for one in expired
+    }
     writes = [one.write for one in verdicts.values()]
     finishes = [one for one in writes if isinstance(one, Finish)]
     if finishes:
@@ -334,6 +336,13 @@ def release_strays(worker: str, known: Sequence[Any]) -> Steps[int]:
         return 0
     returns = [PutBack(job_id, fence, None, 1) for job_id, fence in strays]
     return len((yield from ask("put_back", batch=_return_columns(returns))))
+
+
+@flow
+def stuck(*, limit: int = 100) -> Steps[list[tuple[str, str]]]:
+    """Read rows, written by hand, that no claim and no reaper can ever take: their ids, and why."""
+    rows = yield from ask("stuck", limit=limit, alone=True)
+    return [(str(job_id), why) for job_id, why in rows]
 
 
 @flow

@@ -46,7 +46,7 @@ class Link:
     def _open(self) -> None:
         with translated(self.dialect):
             self.raw = self._connect()
-        session = OwnSession(self.dialect, self.raw.cursor, self.dialect.style, self._clock)
+        session = OwnSession(self.dialect, self.dialect.cursors(self.raw), self.dialect.style, self._clock)
         self.session = led_on(getattr(self, "session", None), session)
         self._lived = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -14,12 +15,20 @@ OUTCOMES: tuple[Outcome, ...] = ("done", "dead", "cancelled")
 WorkerStatus = Literal["alive", "draining", "dead"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Where fences and lapses stop to rise; only a row that was written by hand comes there.
+LAST_FENCE = 2**63 - 1
+MOST_LAPSES = 1_000_000
 
 
 def when(stored: Any) -> datetime:
-    """Read a stored time: a datetime, or microseconds since 1970 (SQLite, and the claims of PostgreSQL)."""
+    """Read a stored time: a datetime, or microseconds since 1970 (SQLite, and the claims of PostgreSQL).
+
+    What is not a time, in a row that was written by hand, is read as 1970: nobody else's row may suffer from it.
+    """
     if isinstance(stored, datetime):
         return stored if stored.tzinfo else stored.replace(tzinfo=UTC)
+    if not isinstance(stored, int | float | Decimal) or stored != stored:
+        return _EPOCH
     try:
         return _EPOCH + timedelta(microseconds=round(stored))
     except OverflowError:
@@ -269,6 +278,26 @@ def decoded(text: str | None) -> Any:
         return None if text is None else msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return text
+
+
+def error_records(text: str | None) -> list[dict[str, Any]]:
+    """Read the stored errors of a job; what is not an error record becomes the message of one."""
+    stored = decoded(text)
+    found = stored if isinstance(stored, list) else [stored]
+    return [
+        _BLANK | one if isinstance(one, dict) else _BLANK | {"message": str(one)} for one in found if one is not None
+    ]
+
+
+_BLANK: dict[str, Any] = {
+    "attempt": 0,
+    "type": "",
+    "message": "",
+    "traceback": "",
+    "worker": "",
+    "started_at": "",
+    "failed_at": "",
+}
 
 
 def plain(row: Any) -> dict[str, Any]:

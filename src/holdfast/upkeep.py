@@ -31,9 +31,12 @@ RENEW_BATCH = 500
 REAP_SHARE = 10
 LONGEST_REAP_PAUSE = 5.0
 PRUNE = 60.0
+STUCK = 60.0
 PRUNE_CHUNK = 1_000
 # Of every pruning round so much time at most, so that a large backlog never starves the rest.
 PRUNE_TURN = 5.0
+# A lease shorter than this many seconds is written by hand: it makes the rounds no quicker.
+SHORTEST = 0.5
 # Every sixth of a lease those are renewed that are a sixth old: one lost round, or two, costs no lease.
 ROUNDS = 6
 
@@ -49,12 +52,15 @@ class Upkeep:
         self._shorter = asyncio.Event()
         # Not before: reaping that has become slow must not become all that the database does.
         self._reap_due = 0.0
+        # Rows that were named already.
+        self._stuck: set[str] = set()
 
     def start(self) -> list[asyncio.Task[None]]:
         rounds: list[tuple[str, float, Round]] = [
             ("reap", REAP, self._reap),
             ("beat", BEAT, self._beat),
             ("prune", PRUNE, self._prune),
+            ("stuck", STUCK, self._name_stuck),
         ]
         return [
             asyncio.create_task(self._renewing(), name="holdfast-renew"),
@@ -65,8 +71,8 @@ class Upkeep:
 
     def hold(self, lease_seconds: float) -> None:
         """Note a lease that was claimed; one shorter than all before makes the rounds quicker from now on."""
-        if lease_seconds < self._shortest:
-            self._shortest = lease_seconds
+        if max(lease_seconds, SHORTEST) < self._shortest:
+            self._shortest = max(lease_seconds, SHORTEST)
             self._shorter.set()
 
     async def _every(self, name: str, period: float, fn: Round) -> None:
@@ -178,6 +184,13 @@ class Upkeep:
         if pruned or keys:
             worker.app.events.emit(events.Pruned(worker.id, pruned, keys))
         await worker.reach.outlive(registry.forget(FORGET))
+
+    async def _name_stuck(self) -> None:
+        worker = self._worker
+        for job_id, why in await worker.reach.outlive(jobs.stuck()):
+            if job_id not in self._stuck:
+                self._stuck.add(job_id)
+                worker.app.events.emit(events.JobStuck(worker.id, job_id, why))
 
     async def _giving_back(self) -> None:
         pause = 0.0

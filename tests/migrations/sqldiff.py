@@ -38,10 +38,16 @@ HELD = [
 LOCKS = [(r"\s+for update( skip locked)?", "")]
 # Appending to a JSON array, and the names that only one of the two needs before a column.
 JSON = [
-    (r"json_insert\((coalesce\((?:\w+\.)?errors, '\[\]'\)), '\$\[#\]', json\(((?:u\.)?error)\)\)", r"\1 || \2"),
+    (
+        r"json_insert\(case when errors is null then '\[\]' when json_valid\(errors\) and json_type\(errors\) = 'array'"
+        r" then errors\s+else json_array\(errors\) end, '\$\[#\]', json\(u\.error\)\)",
+        "coalesce(errors, '[]') || u.error",
+    ),
     (r"json_extract\((f\.)?errors, '\$\[#-1\]\.(\w+)'\)", r"\1errors -> -1 ->> '\2'"),
 ]
 NAMES = [
+    (r"\bleast\(", "min("),
+    (r"\bgreatest\(", "max("),
     (r"\b(holdfast_jobs|holdfast_keys|j|k)\.", ""),
     (r"^(update|delete from) (holdfast_\w+) [jk]$", r"\1 \2"),
 ]

@@ -39,7 +39,7 @@ def test_both_files_read_the_fields_of_a_batch_in_the_same_order(name: str) -> N
     "lost",
     [
         "and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]",
-        "fence = j.fence + 1,",
+        "fence = least(j.fence, 9223372036854775806) + 1,",
         "((select lease_ms from held))[width_bucket(j.id, (select id from held))] * ",
     ],
 )

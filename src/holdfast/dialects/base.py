@@ -235,6 +235,10 @@ class Dialect(ABC):
         """Run BEGIN, COMMIT or ROLLBACK on a sync connection of ours."""
         raw.execute(sql)
 
+    def cursors(self, raw: Any) -> Callable[[], Any]:
+        """Return what makes cursors for our own statements on a sync connection of ours."""
+        return raw.cursor  # type: ignore[no-any-return]
+
     def is_closed(self, raw: Any) -> bool:
         """Tell whether an async connection of ours is known to be closed."""
         return bool(raw.is_closed())

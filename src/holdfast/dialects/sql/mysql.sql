@@ -1,5 +1,6 @@
 -- Holdfast's queries for MySQL and MariaDB. The other dialects hold the same names in the same order: review them with diff.
 -- Times: coalesce(cast(:now as datetime(6)), utc_timestamp(6)) is the server's clock unless a test sets :now.
+-- Numbers at their ends stay there (`least`, `greatest`): a row written by hand would else stop a whole batch.
 -- Differs throughout: a batch is one JSON text, an array of rows, in :batch; :held is its ids and fences alone; ids are a
 -- JSON text too. JSON_TABLE makes a table of it, and STRAIGHT_JOIN from there reads every row by its primary key; without
 -- FORCE INDEX a small table is read as a whole, and a locking read then waits for rows that are not its own.
@@ -194,8 +195,9 @@ select id
  order by available_at, id
  limit :limit
    for update skip locked;
-select j.id, j.queue, j.kind, j.payload, j.headers, j.`key`, j.priority, j.attempts + 1, j.max_attempts, j.fence + 1,
-       coalesce(j.lease_ms,
+select j.id, j.queue, j.kind, j.payload, j.headers, j.`key`, j.priority, least(j.attempts, 2147483646) + 1, j.max_attempts,
+       least(j.fence, 9223372036854775806) + 1,
+       coalesce(nullif(greatest(j.lease_ms, 0), 0),
            cast(elt(field(j.kind, :kinds), :leases) as signed),  -- when leases
            :lease_ms),
        j.available_at, j.created_at, j.cancel_requested, j.lapses
@@ -203,9 +205,10 @@ select j.id, j.queue, j.kind, j.payload, j.headers, j.`key`, j.priority, j.attem
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 update json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id
-   set j.state = 'leased', j.fence = j.fence + 1, j.attempts = j.attempts + 1, j.began = false, j.leased_by = :worker,
+   set j.state = 'leased', j.fence = least(j.fence, 9223372036854775806) + 1, j.attempts = least(j.attempts, 2147483646) + 1,
+       j.began = false, j.leased_by = :worker,
        j.leased_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)),
-       j.lease_expires_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval 1000 * coalesce(j.lease_ms,
+       j.lease_expires_at = coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval 1000 * coalesce(nullif(greatest(j.lease_ms, 0), 0),
            cast(elt(field(j.kind, :kinds), :leases) as signed),  -- when leases
            :lease_ms) microsecond;
 
@@ -228,7 +231,8 @@ update holdfast_jobs set began = true where id = :id and fence = :fence;
 
 -- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
 -- The fence rises here too, so that whoever held the lease can no longer write.
--- Differs: errors are a JSON array as text; what is added goes before its last bracket.
+-- Differs: errors are a JSON array as text; what is added goes before its last bracket. Whatever else is there becomes its
+-- first item.
 select j.id
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
@@ -238,11 +242,16 @@ update json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]', delay_ms bigint path '$[2]',
         attempts_back integer path '$[3]', error longtext character set utf8mb4 path '$[4]', lapses integer path '$[5]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
-   set j.state = 'pending', j.fence = j.fence + 1, j.attempts = j.attempts - u.attempts_back, j.lapses = coalesce(u.lapses, j.lapses),
+   set j.state = 'pending', j.fence = least(j.fence, 9223372036854775806) + 1, j.attempts = greatest(j.attempts, 1) - u.attempts_back,
+       j.lapses = coalesce(u.lapses, j.lapses),
        j.available_at = coalesce(coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval u.delay_ms * 1000 microsecond, j.available_at),
        j.leased_by = null, j.leased_at = null, j.lease_expires_at = null,
        j.errors = case when u.error is null then j.errors
-                       else concat(coalesce(concat(left(j.errors, char_length(j.errors) - 1), ','), '['), u.error, ']') end;
+                       when j.errors is null then concat('[', u.error, ']')
+                       when not json_valid(j.errors) then concat('[', json_quote(j.errors), ',', u.error, ']')
+                       when json_type(j.errors) <> 'ARRAY' then concat('[', j.errors, ',', u.error, ']')
+                       when json_length(j.errors) = 0 then concat('[', u.error, ']')
+                       else concat(left(j.errors, char_length(j.errors) - 1), ',', u.error, ']') end;
 
 -- finish: move leased jobs to the finished table with their outcome.
 -- Differs: no writing CTE, so copy and delete are statements of one transaction.
@@ -258,7 +267,11 @@ select j.id, j.fence, j.available_at, j.created_at, j.leased_at, coalesce(cast(:
        j.max_attempts, j.lease_ms, j.replays, j.priority, j.bucket, u.outcome, j.queue, j.kind, j.`key`, j.unique_key, j.leased_by,
        u.fingerprint, j.payload, j.headers, j.progress, u.result,
        case when u.error is null then j.errors
-            else concat(coalesce(concat(left(j.errors, char_length(j.errors) - 1), ','), '['), u.error, ']') end
+            when j.errors is null then concat('[', u.error, ']')
+            when not json_valid(j.errors) then concat('[', json_quote(j.errors), ',', u.error, ']')
+            when json_type(j.errors) <> 'ARRAY' then concat('[', j.errors, ',', u.error, ']')
+            when json_length(j.errors) = 0 then concat('[', u.error, ']')
+            else concat(left(j.errors, char_length(j.errors) - 1), ',', u.error, ']') end
   from json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]', outcome varchar(10) path '$[2]',
         result longtext character set utf8mb4 path '$[3]', error longtext character set utf8mb4 path '$[4]',
@@ -308,12 +321,17 @@ select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lea
 -- reap_mark: raise the fence of leases that were picked, so that a late holder's write cannot be taken for the reaper's.
 update json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id
-   set j.fence = j.fence + 1;
+   set j.fence = least(j.fence, 9223372036854775806) + 1;
 
 -- strays: read the leases that the table says a worker holds, but for those it knows of.
 select id, fence from holdfast_jobs
  where state = 'leased' and leased_by = :worker
    and id not in (select u.id from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u);
+
+-- stuck: read rows, written by hand, that no claim and no reaper can ever take, and why.
+select id, 'a lease without an end: lease_expires_at' from holdfast_jobs force index (holdfast_jobs_lease_idx)
+ where state = 'leased' and lease_expires_at is null
+ limit :limit;
 
 -- beat: record that a worker is alive. A beat never un-drains.
 insert into holdfast_workers (id, status, started_at, seen_at, info)
@@ -414,7 +432,7 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, u
             and created_at < :created_before  -- when created_before
             and null >= :finished_after  -- when finished_after
             and null < :finished_before  -- when finished_before
-            and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
+            and json_valid(errors) and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
             and id < :older_than  -- when older_than
             and id > :newer_than  -- when newer_than
             and state = 'leased' and lease_expires_at < coalesce(cast(:now as datetime(6)), utc_timestamp(6))  -- when expired
@@ -441,7 +459,7 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, u
             and created_at < :created_before  -- when created_before
             and finished_at >= :finished_after  -- when finished_after
             and finished_at < :finished_before  -- when finished_before
-            and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
+            and json_valid(errors) and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
             and id < :older_than  -- when older_than
             and id > :newer_than  -- when newer_than
             and false  -- when expired
@@ -472,7 +490,7 @@ select
         and created_at < :created_before  -- when created_before
         and null >= :finished_after  -- when finished_after
         and null < :finished_before  -- when finished_before
-        and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
+        and json_valid(errors) and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
     ) +
     (select count(*)
        from holdfast_finished
@@ -489,7 +507,7 @@ select
         and created_at < :created_before  -- when created_before
         and finished_at >= :finished_after  -- when finished_after
         and finished_at < :finished_before  -- when finished_before
-        and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
+        and json_valid(errors) and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
     );
 
 -- queue_counts: count jobs by queue, kind and state.
@@ -517,8 +535,8 @@ select queue, count(*), timestampdiff(microsecond, min(available_at), coalesce(c
 -- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
 -- Differs: no ordered aggregates; the time written in front puts the latest id at the end.
 select g.fingerprint, g.kind, g.letters, g.queues,
-       json_unquote(json_extract(f.errors, concat('$[', json_length(f.errors) - 1, '].type'))),
-       json_unquote(json_extract(f.errors, concat('$[', json_length(f.errors) - 1, '].message'))),
+       if(json_valid(f.errors), json_unquote(json_extract(f.errors, concat('$[', json_length(f.errors) - 1, '].type'))), null),
+       if(json_valid(f.errors), json_unquote(json_extract(f.errors, concat('$[', json_length(f.errors) - 1, '].message'))), null),
        g.first_at, g.last_at, f.id
   from (select fingerprint, kind, count(*) as letters, concat('[', group_concat(distinct json_quote(queue)), ']') as queues,
                min(finished_at) as first_at, max(finished_at) as last_at,
@@ -537,7 +555,7 @@ select g.fingerprint, g.kind, g.letters, g.queues,
            and created_at < :created_before  -- when created_before
            and finished_at >= :finished_after  -- when finished_after
            and finished_at < :finished_before  -- when finished_before
-           and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
+           and json_valid(errors) and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
          group by fingerprint, kind
          order by count(*) desc, max(finished_at) desc
          limit :limit) g
@@ -574,8 +592,8 @@ update holdfast_jobs set cancel_requested = true
 -- finished_pick: lock finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
 -- No SKIP LOCKED: a second replay waits for the first and goes on behind it, and both lock in the order of ids.
 select id, outcome, queue, kind, unique_key, attempts, replays,
-       json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))),
-       json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message')))
+       if(json_valid(errors), json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), null),
+       if(json_valid(errors), json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))), null)
   from holdfast_finished
  where true
    and outcome in (:states)  -- when states
@@ -590,7 +608,7 @@ select id, outcome, queue, kind, unique_key, attempts, replays,
    and created_at < :created_before  -- when created_before
    and finished_at >= :finished_after  -- when finished_after
    and finished_at < :finished_before  -- when finished_before
-   and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
+   and json_valid(errors) and instr(lower(concat(json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ', json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))), lower(:error)) > 0  -- when error
  order by id
  limit :limit
    for update;
@@ -601,8 +619,8 @@ select id, outcome, queue, kind, unique_key, attempts, replays,
 insert into holdfast_jobs
     (id, fence, available_at, created_at, max_attempts, lease_ms, replays, priority, bucket, queue, kind, `key`, unique_key,
      payload, headers, progress, errors)
-select f.id, f.fence + 1, coalesce(cast(:now as datetime(6)), utc_timestamp(6)), f.created_at, f.max_attempts, f.lease_ms, f.replays + 1,
-       f.priority, f.bucket, f.queue, f.kind, f.`key`, f.unique_key, f.payload, f.headers, f.progress, f.errors
+select f.id, least(f.fence, 9223372036854775806) + 1, coalesce(cast(:now as datetime(6)), utc_timestamp(6)), f.created_at, f.max_attempts, f.lease_ms,
+       least(f.replays, 2147483646) + 1, f.priority, f.bucket, f.queue, f.kind, f.`key`, f.unique_key, f.payload, f.headers, f.progress, f.errors
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_finished f force index (primary) on f.id = u.id
  where f.outcome in ('dead', 'cancelled')

@@ -1,5 +1,6 @@
 -- Holdfast's queries for PostgreSQL. The other dialects hold the same names in the same order: review them with diff.
 -- Times: coalesce(:now, statement_timestamp()) is the server's clock unless a test sets :now.
+-- Numbers at their ends stay there (`least`, `greatest`): a row written by hand would else stop a whole batch.
 -- Batches: each column of a batch is an array parameter; all but texts come as one text and are cast once, in `held`, in a
 -- `select` or in `unnest`. For other arrays asyncpg asks the server what they are, 10 to 17 ms at their first use on each
 -- connection, and then takes 0.5 µs an item. Held jobs are found by primary key, and a job's place in the batch by halving
@@ -170,10 +171,10 @@ update holdfast_keys k
 -- so much cheaper than the one for all that each claim was planned anew, for 0.3 to 0.5 ms of the server's CPU.
 -- Times come as microseconds since 1970: out of timestamps asyncpg makes datetimes at 2 µs each, and few are looked at.
 update holdfast_jobs j
-   set state = 'leased', fence = j.fence + 1, attempts = j.attempts + 1, began = false, leased_by = :worker,
+   set state = 'leased', fence = least(j.fence, 9223372036854775806) + 1, attempts = least(j.attempts, 2147483646) + 1, began = false, leased_by = :worker,
        leased_at = coalesce(:now::timestamptz, statement_timestamp()),
        lease_expires_at = coalesce(:now::timestamptz, statement_timestamp())
-           + coalesce(j.lease_ms,
+           + coalesce(nullif(greatest(j.lease_ms, 0), 0),
                ((select :leases::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
                :lease_ms::integer) * interval '1 millisecond'
  where j.id = any (array(
@@ -219,7 +220,7 @@ update holdfast_jobs j
            for update skip locked) due
      limit (select :limit::bigint)))
 returning j.id::text, j.queue, j.kind, j.payload::text, j.headers::text, j.key, j.priority, j.attempts, j.max_attempts, j.fence,
-    coalesce(j.lease_ms,
+    coalesce(nullif(greatest(j.lease_ms, 0), 0),
         ((select :leases::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
         :lease_ms::integer),
     date_part('epoch', j.available_at) * 1000000, date_part('epoch', j.created_at) * 1000000, j.cancel_requested,
@@ -246,8 +247,8 @@ with held as materialized (
     select :id::text::uuid[] as id, :fence::text::bigint[] as fence, :delay_ms::text::bigint[] as delay_ms,
            :attempts_back::text::integer[] as attempts_back, :error::text[] as error, :lapses::text::integer[] as lapses)
 update holdfast_jobs j
-   set state = 'pending', fence = j.fence + 1,
-       attempts = j.attempts - ((select attempts_back from held))[width_bucket(j.id, (select id from held))],
+   set state = 'pending', fence = least(j.fence, 9223372036854775806) + 1,
+       attempts = greatest(j.attempts, 1) - ((select attempts_back from held))[width_bucket(j.id, (select id from held))],
        lapses = coalesce(((select lapses from held))[width_bucket(j.id, (select id from held))], j.lapses),
        available_at = coalesce(coalesce(:now::timestamptz, statement_timestamp())
            + ((select delay_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond', j.available_at),
@@ -315,7 +316,8 @@ select j.id, j.fence from holdfast_jobs j where j.id = any ((select :ids::text::
 update holdfast_jobs set progress = :progress where id = :id and fence = :fence returning id;
 
 -- reap_pick: read leases that ran out, oldest first, and lock them; the flow decides what becomes of each.
-select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested, began, lapses
+select id, queue, kind, fence, attempts, max_attempts, leased_by, date_part('epoch', leased_at) * 1000000,
+       date_part('epoch', lease_expires_at) * 1000000, cancel_requested, began, lapses
   from holdfast_jobs
  where state = 'leased' and lease_expires_at < coalesce(:now::timestamptz, statement_timestamp())
    and lease_expires_at >= coalesce(:now::timestamptz, statement_timestamp()) - :look_back_ms::bigint * interval '1 millisecond'  -- when look_back_ms
@@ -327,11 +329,16 @@ select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lea
 ;
 
 -- reap_mark: raise the fence of leases that were picked, so that a late holder's write cannot be taken for the reaper's.
-update holdfast_jobs set fence = fence + 1 where id = any ((select :ids::text::uuid[])::uuid[]);
+update holdfast_jobs set fence = least(fence, 9223372036854775806) + 1 where id = any ((select :ids::text::uuid[])::uuid[]);
 
 -- strays: read the leases that the table says a worker holds, but for those it knows of.
 select id, fence from holdfast_jobs
  where state = 'leased' and leased_by = :worker and not (id = any ((select :ids::text::uuid[])::uuid[]));
+
+-- stuck: read rows, written by hand, that no claim and no reaper can ever take, and why.
+select id::text, 'a lease without an end: lease_expires_at' from holdfast_jobs
+ where state = 'leased' and (lease_expires_at is null or lease_expires_at = 'infinity')
+ limit :limit;
 
 -- beat: record that a worker is alive. A beat never un-drains.
 insert into holdfast_workers (id, status, started_at, seen_at, info)
@@ -410,8 +417,9 @@ returning key;
 -- jobs_list: read live and finished jobs as one list; a line marked `when` is there only if its parameter is given.
 -- The conditions are pushed into both arms and the arms are merged by primary key, so that a page costs a page.
 select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload::text, headers::text,
-       progress::text, result::text, errors::text, available_at, created_at, leased_at, lease_expires_at, leased_by,
-       finished_at, fingerprint, replays, cancel_requested, lapses
+       progress::text, result::text, errors::text, date_part('epoch', available_at) * 1000000, date_part('epoch', created_at) * 1000000,
+       date_part('epoch', leased_at) * 1000000, date_part('epoch', lease_expires_at) * 1000000, leased_by,
+       date_part('epoch', finished_at) * 1000000, fingerprint, replays, cancel_requested, lapses
   from (select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
                progress, null::json as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
                null::timestamptz as finished_at, null::text as fingerprint, replays, cancel_requested, lapses
@@ -571,8 +579,8 @@ with back as (
     insert into holdfast_jobs
         (id, fence, available_at, created_at, max_attempts, lease_ms, replays, priority, bucket, queue, kind, key, unique_key,
          payload, headers, progress, errors)
-    select id, fence + 1, coalesce(:now::timestamptz, statement_timestamp()), created_at, max_attempts, lease_ms, replays + 1,
-           priority, bucket, queue, kind, key, unique_key, payload, headers, progress, errors
+    select id, least(fence, 9223372036854775806) + 1, coalesce(:now::timestamptz, statement_timestamp()), created_at, max_attempts, lease_ms,
+           least(replays, 2147483646) + 1, priority, bucket, queue, kind, key, unique_key, payload, headers, progress, errors
       from holdfast_finished
      where id = any (:ids::uuid[]) and outcome in ('dead', 'cancelled')
      order by kind, unique_key, id

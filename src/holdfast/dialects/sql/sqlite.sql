@@ -4,6 +4,8 @@
 -- Differs throughout: a batch of held jobs is a JSON object: the fence by id in :held, all that follows the id in :batch.
 -- Held jobs are joined with it: this planner begins there whatever it knows of the tables.
 -- Differs throughout: nothing to notify; workers watch PRAGMA data_version.
+-- Differs throughout: a column takes whatever it is given. What the worker counts with is cast, so that words in a row that
+-- was written by hand stop nobody else; numbers at their ends stay there.
 -- Differs throughout: no row locks and no SKIP LOCKED: a writing transaction starts with BEGIN IMMEDIATE and is alone.
 
 -- schema_create: make the configured schema, if one is configured.
@@ -159,17 +161,18 @@ with recursive level (queue, priority) as (
                           where n.queue = level.queue and n.state = 'pending' and n.priority < level.priority
                           order by n.priority desc limit 1)
       from level where level.priority is not null)
-select d.id, d.queue, d.kind, d.payload, d.headers, d.key, d.priority, d.attempts + 1, d.max_attempts, d.fence + 1,
-       coalesce(d.lease_ms,
+select d.id, d.queue, d.kind, d.payload, d.headers, d.key, cast(d.priority as integer), cast(d.attempts as integer) + 1,
+       cast(d.max_attempts as integer), min(cast(d.fence as integer), 9223372036854775806) + 1,
+       coalesce(nullif(max(cast(d.lease_ms as integer), 0), 0),
            (select l.value from json_each(:kinds) k join json_each(:leases) l on l.key = k.key where k.value = d.kind),  -- when leases
            :lease_ms),
-       d.available_at, d.created_at, d.cancel_requested, d.lapses
+       d.available_at, d.created_at, d.cancel_requested, cast(d.lapses as integer)
   from level
   join holdfast_jobs d on d.id in (
     select id
       from holdfast_jobs
      where queue = level.queue and state = 'pending' and priority = level.priority
-       and available_at <= :now
+       and available_at <= :now and typeof(id) = 'text'
        and (:kinds is null or kind in (select value from json_each(:kinds)))
        and lapses = 0  -- when unsuspected
      order by available_at, id
@@ -177,9 +180,9 @@ select d.id, d.queue, d.kind, d.payload, d.headers, d.key, d.priority, d.attempt
  order by d.priority desc, d.available_at, d.id
  limit :limit;
 update holdfast_jobs
-   set state = 'leased', fence = fence + 1, attempts = attempts + 1, began = false, leased_by = :worker,
+   set state = 'leased', fence = min(cast(fence as integer), 9223372036854775806) + 1, attempts = cast(attempts as integer) + 1, began = false, leased_by = :worker,
        leased_at = :now,
-       lease_expires_at = :now + 1000 * coalesce(lease_ms,
+       lease_expires_at = :now + 1000 * coalesce(nullif(max(cast(lease_ms as integer), 0), 0),
            (select l.value from json_each(:kinds) k join json_each(:leases) l on l.key = k.key where k.value = kind),  -- when leases
            :lease_ms)
  where id in (select value from json_each(:found));
@@ -199,10 +202,13 @@ update holdfast_jobs set began = true where id = :id and fence = :fence returnin
 -- put_back: return leased jobs to their queue: retry (delay, error), snooze (delay, attempt back), release (attempt back).
 -- The fence rises here too, so that whoever held the lease can no longer write.
 update holdfast_jobs
-   set state = 'pending', fence = holdfast_jobs.fence + 1, attempts = attempts - u.attempts_back, lapses = coalesce(u.lapses, holdfast_jobs.lapses),
+   set state = 'pending', fence = min(cast(holdfast_jobs.fence as integer), 9223372036854775806) + 1,
+       attempts = max(cast(attempts as integer), 1) - u.attempts_back,
+       lapses = coalesce(u.lapses, holdfast_jobs.lapses),
        available_at = coalesce(:now + u.delay_ms * 1000, available_at),
        leased_by = null, leased_at = null, lease_expires_at = null,
-       errors = case when u.error is null then errors else json_insert(coalesce(errors, '[]'), '$[#]', json(u.error)) end
+       errors = case when u.error is null then errors else json_insert(case when errors is null then '[]' when json_valid(errors) and json_type(errors) = 'array' then errors
+           else json_array(cast(errors as text)) end, '$[#]', json(u.error)) end
   from (select key as id, json_extract(value, '$[0]') as fence, json_extract(value, '$[1]') as delay_ms,
                json_extract(value, '$[2]') as attempts_back, json_extract(value, '$[3]') as error, json_extract(value, '$[4]') as lapses
           from json_each(:batch)) u
@@ -219,7 +225,8 @@ insert into holdfast_finished
      outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress, result, errors)
 select j.id, j.fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
        lease_ms, replays, priority, bucket, u.outcome, queue, kind, key, unique_key, leased_by, u.fingerprint, payload, headers,
-       progress, u.result, case when u.error is null then errors else json_insert(coalesce(errors, '[]'), '$[#]', json(u.error)) end
+       progress, u.result, case when u.error is null then errors else json_insert(case when errors is null then '[]' when json_valid(errors) and json_type(errors) = 'array' then errors
+           else json_array(cast(errors as text)) end, '$[#]', json(u.error)) end
   from (select key as id, value as fence, :outcome as outcome, null as result, null as error, null as fingerprint
           from json_each(:held)
          where :batch is null
@@ -258,21 +265,34 @@ update holdfast_jobs set progress = :progress where id = :id and fence = :fence 
 
 -- reap_pick: read leases that ran out, oldest first; the flow decides what becomes of each.
 -- Differs: no rows to lock.
-select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested, began, lapses
+select id, queue, kind, cast(fence as integer), cast(attempts as integer), cast(max_attempts as integer), leased_by, leased_at,
+       lease_expires_at, cancel_requested, began, cast(lapses as integer)
   from holdfast_jobs
  where state = 'leased' and lease_expires_at < :now
    and lease_expires_at >= :now - :look_back_ms * 1000  -- when look_back_ms
    and (:kinds is null or kind in (select value from json_each(:kinds)))
-   and id not in (select value from json_each(:ids))
+   and id not in (select value from json_each(:ids)) and typeof(id) = 'text'
  order by lease_expires_at
  limit :limit;
 
 -- reap_mark: raise the fence of leases that were picked, so that a late holder's write cannot be taken for the reaper's.
-update holdfast_jobs set fence = fence + 1 where id in (select value from json_each(:ids));
+update holdfast_jobs set fence = min(cast(fence as integer), 9223372036854775806) + 1 where id in (select value from json_each(:ids));
 
 -- strays: read the leases that the table says a worker holds, but for those it knows of.
 select id, fence from holdfast_jobs
  where state = 'leased' and leased_by = :worker and id not in (select value from json_each(:ids));
+
+-- stuck: read rows, written by hand, that no claim and no reaper can ever take, and why.
+-- Differs: a column takes whatever it is given, and words sort behind all numbers: such a time never comes.
+select cast(id as text), why
+  from (select id, case when typeof(id) <> 'text' then 'no text: id' else 'no time: available_at' end as why
+          from holdfast_jobs
+         where state = 'pending' and (typeof(id) <> 'text' or typeof(available_at) not in ('integer', 'real'))
+         union all
+        select id, case when typeof(id) <> 'text' then 'no text: id' else 'a lease without an end: lease_expires_at' end
+          from holdfast_jobs
+         where state = 'leased' and (typeof(id) <> 'text' or typeof(lease_expires_at) not in ('integer', 'real')))
+ limit :limit;
 
 -- beat: record that a worker is alive. A beat never un-drains.
 insert into holdfast_workers (id, status, started_at, seen_at, info)
@@ -380,7 +400,7 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, key, uni
    and created_at < :created_before  -- when created_before
    and finished_at >= :finished_after  -- when finished_after
    and finished_at < :finished_before  -- when finished_before
-   and instr(lower(json_extract(errors, '$[#-1].type') || ': ' || json_extract(errors, '$[#-1].message')), lower(:error)) > 0  -- when error
+   and json_valid(errors) and instr(lower(json_extract(errors, '$[#-1].type') || ': ' || json_extract(errors, '$[#-1].message')), lower(:error)) > 0  -- when error
    and id < :older_than  -- when older_than
    and id > :newer_than  -- when newer_than
    and state = 'leased' and lease_expires_at < :now  -- when expired
@@ -412,7 +432,7 @@ select count(*)
    and created_at < :created_before  -- when created_before
    and finished_at >= :finished_after  -- when finished_after
    and finished_at < :finished_before  -- when finished_before
-   and instr(lower(json_extract(errors, '$[#-1].type') || ': ' || json_extract(errors, '$[#-1].message')), lower(:error)) > 0  -- when error
+   and json_valid(errors) and instr(lower(json_extract(errors, '$[#-1].type') || ': ' || json_extract(errors, '$[#-1].message')), lower(:error)) > 0  -- when error
 ;
 
 -- queue_counts: count jobs by queue, kind and state.
@@ -440,7 +460,8 @@ select queue, count(*), :now - min(available_at)
 
 -- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
 -- Differs: no ordered aggregates; the time written with leading zeros puts the latest id at the end.
-select g.fingerprint, g.kind, g.count, g.queues, json_extract(f.errors, '$[#-1].type'), json_extract(f.errors, '$[#-1].message'),
+select g.fingerprint, g.kind, g.count, g.queues, iif(json_valid(f.errors), json_extract(f.errors, '$[#-1].type'), null),
+       iif(json_valid(f.errors), json_extract(f.errors, '$[#-1].message'), null),
        g.first_at, g.last_at, f.id
   from (select fingerprint, kind, count(*) as count, json_group_array(distinct queue) as queues,
                min(finished_at) as first_at, max(finished_at) as last_at,
@@ -459,7 +480,7 @@ select g.fingerprint, g.kind, g.count, g.queues, json_extract(f.errors, '$[#-1].
            and created_at < :created_before  -- when created_before
            and finished_at >= :finished_after  -- when finished_after
            and finished_at < :finished_before  -- when finished_before
-           and instr(lower(json_extract(errors, '$[#-1].type') || ': ' || json_extract(errors, '$[#-1].message')), lower(:error)) > 0  -- when error
+           and json_valid(errors) and instr(lower(json_extract(errors, '$[#-1].type') || ': ' || json_extract(errors, '$[#-1].message')), lower(:error)) > 0  -- when error
          group by fingerprint, kind
          order by count(*) desc, max(finished_at) desc
          limit :limit) g
@@ -498,7 +519,8 @@ returning queue, kind, leased_by, fence;
 -- finished_pick: read finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
 -- Differs: instr for strpos, || for concat; see jobs_list.
 select id, outcome, queue, kind, unique_key, attempts, replays,
-       json_extract(errors, '$[#-1].type'), json_extract(errors, '$[#-1].message')
+       iif(json_valid(errors), json_extract(errors, '$[#-1].type'), null),
+       iif(json_valid(errors), json_extract(errors, '$[#-1].message'), null)
   from holdfast_finished
  where true
    and outcome in (select value from json_each(:states))  -- when states
@@ -513,7 +535,7 @@ select id, outcome, queue, kind, unique_key, attempts, replays,
    and created_at < :created_before  -- when created_before
    and finished_at >= :finished_after  -- when finished_after
    and finished_at < :finished_before  -- when finished_before
-   and instr(lower(json_extract(errors, '$[#-1].type') || ': ' || json_extract(errors, '$[#-1].message')), lower(:error)) > 0  -- when error
+   and json_valid(errors) and instr(lower(json_extract(errors, '$[#-1].type') || ': ' || json_extract(errors, '$[#-1].message')), lower(:error)) > 0  -- when error
  order by id
  limit :limit;
 
@@ -522,8 +544,8 @@ select id, outcome, queue, kind, unique_key, attempts, replays,
 insert into holdfast_jobs
     (id, fence, available_at, created_at, max_attempts, lease_ms, replays, priority, bucket, queue, kind, key, unique_key,
      payload, headers, progress, errors)
-select id, fence + 1, :now, created_at, max_attempts, lease_ms, replays + 1,
-       priority, bucket, queue, kind, key, unique_key, payload, headers, progress, errors
+select id, min(cast(fence as integer), 9223372036854775806) + 1, :now, created_at, max_attempts, lease_ms,
+       min(cast(replays as integer), 2147483646) + 1, priority, bucket, queue, kind, key, unique_key, payload, headers, progress, errors
   from holdfast_finished
  where id in (select value from json_each(:ids)) and outcome in ('dead', 'cancelled')
  order by kind, unique_key, id
