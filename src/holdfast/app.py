@@ -257,7 +257,8 @@ class Holdfast:
 
     def migrate(self) -> list[str]:
         """Bring the tables to this library's version and return the names of the migrations that ran."""
-        return [migration.name for migration in self.store.run(migrate.apply(self.store.migrations))]
+        with migrate.explained():
+            return [migration.name for migration in self.store.run(migrate.apply(self.store.migrations))]
 
     def close(self) -> None:
         """Close the connections that enqueueing opened."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from holdfast.errors import DatabaseBusy, SchemaMismatch, SchemaMissing
@@ -61,7 +62,8 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
     """Run what is still to run, under a lock that lets one migrator in at a time.
 
     Commits: its own; where the database can roll back DDL (PostgreSQL, SQLite) all or nothing.
-    Raises: SchemaMismatch when the database is ahead of this library.
+    Raises: SchemaMismatch when the database is ahead of this library; DatabaseBusy when another migrator is at work, or
+    another transaction holds one of the tables for long (PostgreSQL).
     After a crash: nothing happened, or the version tells how far it came; run it again.
     """
     # A look first: a role that may create nothing needs no privilege where nothing is to be done.
@@ -71,6 +73,7 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
     [[granted]] = yield from ask("schema_lock")
     if granted == 0:
         raise DatabaseBusy("lock_timeout", "another migrator is at work")
+    yield from ask("schema_patience")
     yield from ask("schema_create")
     yield from ask("meta_create")
     todo = yield from pending(known)
@@ -80,6 +83,18 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
         yield from ask("version_write", version=str(migration.number))
     yield from ask("schema_unlock")
     return todo
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say what a migration waited for in vain: the database names neither the table nor its holder."""
+    try:
+        yield
+    except DatabaseBusy as error:
+        if error.reason != "lock_timeout":
+            raise
+        held = "another transaction holds one of Holdfast's tables, or another migrator is at work; run it again"
+        raise DatabaseBusy("lock_timeout", held) from error
 
 
 @flow

@@ -91,7 +91,8 @@ def apply() -> None:
                 click.echo(_complete(shared))
         return
     with open_store(tables=False) as store:
-        ran = store.run_once(flows.apply(store.migrations))
+        with flows.explained():
+            ran = store.run_once(flows.apply(store.migrations))
         for migration in ran:
             click.echo(f"applied {migration.name}")
         if not ran:

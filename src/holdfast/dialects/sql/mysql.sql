@@ -18,6 +18,10 @@ select 1;
 -- MySQL takes names of 64 characters, as many as a database may have in its own.
 select get_lock(concat('holdfast ', left(sha2(concat(database(), '.holdfast_meta'), 256), 40)), 30);
 
+-- schema_patience: say how long a step of a migration waits for a table that another transaction holds.
+-- Differs: the server's own limit stands.
+select 1;
+
 -- schema_unlock: let the next migrator in.
 select release_lock(concat('holdfast ', left(sha2(concat(database(), '.holdfast_meta'), 256), 40)));
 

@@ -16,6 +16,10 @@ create schema if not exists holdfast_schema;
 -- schema_lock: let one migrator in at a time; freed when its transaction ends.
 select pg_advisory_xact_lock(hashtextextended('holdfast_meta', 0));
 
+-- schema_patience: say how long a step of a migration waits for a table that another transaction holds.
+-- Behind a step that waits, everybody else waits too.
+select set_config('lock_timeout', '5s', true);
+
 -- schema_unlock: let the next migrator in.
 -- The end of the transaction does it.
 select 1;

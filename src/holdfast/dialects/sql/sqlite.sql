@@ -16,6 +16,10 @@ select 1;
 -- Differs: BEGIN IMMEDIATE has locked the file already.
 select 1;
 
+-- schema_patience: say how long a step of a migration waits for a table that another transaction holds.
+-- Differs: BEGIN IMMEDIATE has waited already.
+select 1;
+
 -- schema_unlock: let the next migrator in.
 -- Differs: the end of the transaction does it.
 select 1;

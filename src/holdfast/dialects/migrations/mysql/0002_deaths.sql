@@ -14,6 +14,9 @@ execute holdfast_step;
 
 deallocate prepare holdfast_step;
 
+-- Of leases that are held now nothing was recorded: they count as begun, so that no job with a single attempt starts twice.
+update holdfast_jobs set began = true where state = 'leased';
+
 -- The ids of jobs that left no finished row, a batch a row, for as long as a lost reply may make somebody enqueue them again.
 -- Differs: ids are a JSON array.
 create table if not exists holdfast_dropped (

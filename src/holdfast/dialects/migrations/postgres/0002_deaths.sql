@@ -4,6 +4,9 @@ alter table holdfast_jobs
     add column began boolean not null default false,
     add column lapses integer not null default 0;
 
+-- Of leases that are held now nothing was recorded: they count as begun, so that no job with a single attempt starts twice.
+update holdfast_jobs set began = true where state = 'leased';
+
 -- The ids of jobs that left no finished row, a batch a row, for as long as a lost reply may make somebody enqueue them again.
 create table holdfast_dropped (
     at timestamptz not null,

@@ -5,6 +5,9 @@ alter table holdfast_jobs add column began integer not null default 0;
 
 alter table holdfast_jobs add column lapses integer not null default 0;
 
+-- Of leases that are held now nothing was recorded: they count as begun, so that no job with a single attempt starts twice.
+update holdfast_jobs set began = 1 where state = 'leased';
+
 -- The ids of jobs that left no finished row, a batch a row, for as long as a lost reply may make somebody enqueue them again.
 -- Differs: ids are a JSON array.
 create table holdfast_dropped (
