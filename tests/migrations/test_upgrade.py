@@ -21,8 +21,8 @@ NOW = {"sqlite": "unixepoch() * 1000000", "postgres": "statement_timestamp()", "
 LONG_AGO = {"sqlite": "1", "postgres": "timestamptz '2001-01-01'", "mysql": "'2001-01-01'"}
 # What the finished table took from the live one in version 1.
 FINISHED = (
-    "id, fence, available_at, created_at, leased_at, attempts, max_attempts, lease_ms, replays, priority, bucket, queue,"
-    " kind, key, unique_key, leased_by, payload, headers, progress, errors"
+    "id, fence, available_at, created_at, leased_at, attempts, max_attempts, lease_ms, replays, priority, bucket,"
+    " queue, kind, key, unique_key, leased_by, payload, headers, progress, errors"
 )
 
 
