@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 import time
@@ -54,7 +55,9 @@ class Store:
         self._beside = beside
         # SQLite lets one write at a time: waiting in line here beats its own polling for the lock.
         self._line: threading.Lock = threading.Lock() if beside is None else beside._line
+        self._left_behind: list[object] = []
         self._open_pools()
+        _stores.add(self)
         if self.in_memory:
             self.run(migrate.apply(self.migrations))
 
@@ -72,17 +75,23 @@ class Store:
         """Return a store on the same database with connections of its own, which nobody else can use up."""
         return self if self.in_memory else Store(self.url, replace(self.options, pool_size=pool_size), beside=self)
 
-    def forked(self) -> None:
-        """Forget the connections and threads of the parent process: they are not this process's to use or to close."""
-        self._line = threading.Lock()
-        self._open_pools()
-
     def _open_pools(self) -> None:
         size = 1 if self.in_memory else self.options.pool_size
         self._pool = Pool(size, self.open, self.options.connect_timeout)
         self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = weakref.WeakKeyDictionary()
         self._threads: ThreadPoolExecutor | None = None
         self._thread_count = size
+
+    def forked(self) -> None:
+        """Forget the connections and threads of the parent process: they are not this process's to use or to close."""
+        self._line = threading.Lock() if self._beside is None else self._beside._line
+        self._threads = None
+        if self.in_memory:
+            return
+        if not self.embedded:
+            # Kept, because a driver that is thrown away closes its connection: for asyncio that is the parent's, too.
+            self._left_behind += [self._pool, *self._async_pools.values()]
+        self._open_pools()
 
     def _turn(self) -> AbstractContextManager[None]:
         return _Turn(self._line, self.options.busy_timeout) if self.embedded else nullcontext()
@@ -232,6 +241,19 @@ class Store:
         """Hang up on connections whose event loop was closed in a hurry: they keep it alive, and it them."""
         for loop in [loop for loop in self._async_pools if loop.is_closed()]:
             self._async_pools.pop(loop).shut()
+
+
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Let every store of a child process open connections of its own."""
+    for store in sorted(_stores, key=lambda store: store._beside is not None):
+        store.forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Turn:
