@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable
-from holdfast.flow import Columns, Flow, Pattern, Statement, Steps, ask, flow
+from holdfast.flow import Columns, Flow, Pattern, Row, Rows, Statement, Steps, ask, flow, text_of
 from holdfast.model import Enqueued, NewJob, when
 
 T = TypeVar("T")
@@ -125,7 +125,8 @@ def enqueue_many(jobs: Sequence[NewJob], *, fresh: bool = False, drawn: Drawn | 
     if unique:
         live = yield from _add_unique(unique)
         yield from _point_keys([job for job in unique if job.id in live and job.idempotency_key is not None], live)
-        found |= live
+        # Of two jobs with one idempotency key the second looks to the first, which may have found another in turn.
+        found = {mine: live.get(holder, holder) for mine, holder in found.items()} | live
     if jobs and not fresh:
         yield from _take_back([job.id for job in jobs], drawn)
     if not found:
@@ -168,53 +169,70 @@ def _adding(jobs: Sequence[NewJob], *, alone: bool = False) -> Statement:
     if all(column.count(column[0]) == len(jobs) for column in columns.values()):
         return Statement("enqueue_alike", {name: params[name] for name in columns}, own, alone)
     each: Columns = {name: own.get(name) or list(columns[name]) for name in _PARAMS}
-    return Statement("enqueue_many", {}, each, alone)
+    return Statement("enqueue_many", {"unique": params["unique_key"] is not None or None}, each, alone)
+
+
+Pair = tuple[str, str]
 
 
 def _take_keys(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
     """Take each job's idempotency key; map the ids of jobs that came second to the id that holds the key."""
-    holders: dict[tuple[str, str], str] = {}
-    wanted: dict[tuple[str, str], NewJob] = {}
-    for job in jobs:
-        wanted.setdefault((job.kind, str(job.idempotency_key)), job)
+
+    def take(takers: list[NewJob], pairs: Columns) -> Steps[Rows]:
+        own: Columns = {"job_id": [job.id for job in takers], "window_ms": [job.window_ms for job in takers]}
+        return (yield from ask("keys_take", batch=pairs | own))
+
+    named = [(job, (job.kind, str(job.idempotency_key))) for job in jobs]
+    return (yield from _held_by(named, take, "keys_find", ("scope", "key")))
+
+
+def _add_unique(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
+    """Add jobs of which one may be live per key; map the ids of those not added to the live job's id."""
+
+    def add(new: list[NewJob], pairs: Columns) -> Steps[Rows]:
+        added: list[Row] = []
+        for chunk in _chunks(new):
+            added += yield _adding(chunk)
+        return added
+
+    named = [(job, (job.kind, str(job.unique))) for job in jobs]
+    return (yield from _held_by(named, add, "unique_find", ("kind", "unique_key")))
+
+
+def _held_by(
+    named: Sequence[tuple[NewJob, Pair]],
+    take: Callable[[list[NewJob], Columns], Steps[Rows]],
+    find: str,
+    columns: tuple[str, str],
+) -> Steps[dict[str, str]]:
+    """Take each key for the first job that it names; map the ids of the others to the id that holds it.
+
+    A database that can say whose key it has taken is believed; only what it did not take is looked up. A look could see
+    a snapshot of the caller's from before, and in it a row that is no longer there beside the one just written.
+    """
+    wanted: dict[Pair, NewJob] = {}
+    for job, pair in named:
+        wanted.setdefault(pair, job)
+    holders: dict[Pair, str] = {}
     for _ in range(ROUNDS):
         # Sorted, so that two batches with the same keys wait for each other and never in a circle.
         missing = sorted(wanted.keys() - holders.keys())
         if not missing:
             break
-        pairs: Columns = {"scope": [scope for scope, _ in missing], "key": [key for _, key in missing]}
         takers = [wanted[pair] for pair in missing]
-        yield from ask(
-            "keys_take",
-            batch=pairs | {"job_id": [job.id for job in takers], "window_ms": [job.window_ms for job in takers]},
-        )
-        rows = yield from ask("keys_find", batch=pairs)
-        holders |= {(scope, key): str(job_id) for scope, key, job_id in rows}
+        rows = yield from take(takers, _pairs(columns, missing))
+        taken = {text_of(row[0]) for row in rows if row[0] is not None}
+        holders |= {pair: wanted[pair].id for pair in missing if wanted[pair].id in taken}
+        sought = [pair for pair in missing if pair not in holders]
+        rows = (yield from ask(find, batch=_pairs(columns, sought))) if sought else ()
+        holders |= {sought[int(place) - 1]: text_of(job_id) for place, job_id in rows}
     else:
-        raise DatabaseBusy("busy", "idempotency keys kept vanishing while they were read")
-    held = {job.id: holders[job.kind, str(job.idempotency_key)] for job in jobs}
-    return {mine: holder for mine, holder in held.items() if mine != holder}
+        raise DatabaseBusy("busy", "keys were free and taken by turns while they were read")
+    return {job.id: holders[pair] for job, pair in named if holders[pair] != job.id}
 
 
-def _add_unique(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
-    """Add jobs of which one may be live per key; map the ids of those not added to the live job's id."""
-    holders: dict[tuple[str, str], str] = {}
-    wanted: dict[tuple[str, str], NewJob] = {}
-    for job in jobs:
-        wanted.setdefault((job.kind, str(job.unique)), job)
-    for _ in range(ROUNDS):
-        missing = sorted(wanted.keys() - holders.keys())
-        if not missing:
-            break
-        for chunk in _chunks([wanted[pair] for pair in missing]):
-            yield _adding(chunk)
-        names: Columns = {"kind": [kind for kind, _ in missing], "unique_key": [key for _, key in missing]}
-        rows = yield from ask("unique_find", batch=names)
-        holders |= {(kind, key): str(job_id) for kind, key, job_id in rows}
-    else:
-        raise DatabaseBusy("busy", "unique jobs kept finishing while they were read")
-    held = {job.id: holders[job.kind, str(job.unique)] for job in jobs}
-    return {mine: holder for mine, holder in held.items() if mine != holder}
+def _pairs(columns: tuple[str, str], pairs: list[Pair]) -> Columns:
+    return {column: [pair[place] for pair in pairs] for place, column in enumerate(columns)}
 
 
 def _point_keys(jobs: Sequence[NewJob], live: Mapping[str, str]) -> Steps[None]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
-from holdfast.flow import Columns, Steps, ask, flow
+from holdfast.flow import Columns, Steps, ask, flow, text_of
 from holdfast.ids import parse_id
 from holdfast.model import AuditLine, DeadGroup, JobView, Lag, QueueCount, decoded, error_records, when
 from holdfast.options import KEY_LENGTH, NAME_LENGTH, text
@@ -364,7 +364,7 @@ def _holders(letters: Sequence[_Letter]) -> Steps[dict[tuple[str, str | None], s
         return {}
     pairs: Columns = {"kind": [letter.kind for letter in named], "unique_key": [letter.unique for letter in named]}
     rows = yield from ask("unique_find", batch=pairs)
-    return {(kind, unique): str(job_id) for kind, unique, job_id in rows}
+    return {(named[place - 1].kind, named[place - 1].unique): text_of(job_id) for place, job_id in rows}
 
 
 def _foreseen(letters: Sequence[_Letter], holders: dict[tuple[str, str | None], str]) -> Replayed:

@@ -61,6 +61,11 @@ class Statement(NamedTuple):
 Steps = Generator[Statement, Rows, T]
 
 
+def text_of(value: Any) -> str:
+    """Read an id as text, whatever a caller's connection makes of it: bytes, a UUID, text."""
+    return bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else str(value)
+
+
 class Flow(Generic[T_co]):
     """A restartable piece of database work; `yield from` it inside another flow, or hand it to a store."""
 

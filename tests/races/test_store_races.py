@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 
-from holdfast import jobs, migrate
+from holdfast import Job, jobs, migrate
 from holdfast.errors import DatabaseBusy, LeaseLost
 from holdfast.flow import Steps, flow
 from holdfast.model import Enqueued, Finish, Lease, PutBack
@@ -539,3 +541,49 @@ def test_a_repeated_enqueue_that_meets_the_end_of_its_job_does_not_run_it_again(
         assert answer.result(PATIENCE).id == job.id
     assert look.live() == []
     assert [row.id for row in look.over()] == ([job.id] if keep else [])
+
+
+@pytest.fixture(params=["repeatable read", "serializable"])
+def strict(request: pytest.FixtureRequest, pg_url: str) -> Iterator[Store]:
+    """A store in a PostgreSQL database whose transactions see a snapshot by default."""
+    with psycopg.connect(pg_url, autocommit=True) as connection:
+        name = sql.Identifier(connection.info.dbname)
+        level = sql.Literal(request.param)
+        connection.execute(sql.SQL("alter database {} set default_transaction_isolation = {}").format(name, level))
+    store = Store(pg_url)
+    store.run(migrate.apply(store.migrations))
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "dropped"])
+def test_a_repeated_enqueue_sees_the_end_of_its_job_where_transactions_see_a_snapshot_by_default(
+    strict: Store, keep: bool
+) -> None:
+    job = new_job()
+    strict.run(jobs.enqueue(job))
+    [lease] = strict.run(jobs.claim("mail", limit=1))
+    with stepped(strict, jobs.complete(lease, keep=keep)) as end, stepped(strict, jobs.enqueue(job)) as repeat:
+        end.rest()
+        answer = blocked(repeat, repeat.commit)
+        end.commit()
+        assert answer.result(PATIENCE).id == job.id
+    assert Look(strict.run, strict).live() == []
+
+
+def test_a_job_completes_in_its_transaction_although_its_lease_was_renewed_meanwhile(strict: Store) -> None:
+    [lease] = claimed(strict)
+    job = Job(lease, strict)
+    with job.transaction() as tx:
+        tx.execute("select count(*) from holdfast_jobs")
+        strict.run(jobs.renew([(lease, 30_000)]))
+    assert job.settled
+    assert [row.outcome for row in Look(strict.run, strict).over()] == ["done"]
+
+
+def test_claims_share_what_there_is_where_transactions_see_a_snapshot_by_default(strict: Store) -> None:
+    strict.run(jobs.enqueue_many([new_job() for _ in range(200)]))
+    claims = [on_thread(lambda: [strict.run(jobs.claim("mail", limit=5)) for _ in range(10)]) for _ in range(4)]
+    taken = [lease.id for claim in claims for batch in claim.result(PATIENCE) for lease in batch]
+    rest = [lease.id for lease in strict.run(jobs.claim("mail", limit=200))]
+    assert len(taken + rest) == len({*taken, *rest}) == 200

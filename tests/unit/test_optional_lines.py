@@ -62,15 +62,18 @@ def test_only_queries_of_the_admin_enqueues_claims_and_reaps_have_optional_lines
     admin = {"jobs_list", "jobs_count", "dead_groups", "finished_pick", "audit_list"}
     # Only SQLite answers for a batch by a statement of its own, and so has another answer for the strict.
     strict = {"finish", "drop"} if dialect.name == "sqlite" else set()
-    assert set(dialect.optional) == admin | {"enqueue", "enqueue_alike", "claim", "reap_pick"} | strict
+    # Only PostgreSQL answers for a batch of unique jobs by their ids.
+    unique = {"enqueue_many"} if dialect.name == "postgres" else set()
+    assert set(dialect.optional) == admin | {"enqueue", "enqueue_alike", "claim", "reap_pick"} | strict | unique
 
 
 def test_both_dialects_choose_by_the_same_names() -> None:
     lite, pg = (dialect_for(url, StoreOptions()) for url in ("sqlite:///:memory:", "postgresql://localhost/x"))
-    # Only PostgreSQL begins claims at floors, and locks rows.
-    more = {name: pg.optional[name] - lite.optional[name] for name in pg.optional}
+    # Only PostgreSQL begins claims at floors, locks rows, and answers with the ids of unique jobs.
+    more = {name: pg.optional[name] - lite.optional.get(name, frozenset()) for name in pg.optional}
     assert {name: found for name, found in more.items() if found} == {
         "claim": {"queues", "lane_queues"},
+        "enqueue_many": {"unique"},
         "reap_pick": {"lock"},
     }
     assert all(lite.optional[name] <= pg.optional.get(name, {"strict"}) for name in lite.optional)

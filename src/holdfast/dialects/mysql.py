@@ -18,7 +18,7 @@ from holdfast.dialects.base import Dialect, Style, chain, is_plain
 from holdfast.dialects.mysql_drivers import LARGEST_PACKET, SESSION_TRACK, UNDER_WAY, async_class, sync_class
 from holdfast.dialects.sessions import Clock, OwnAsyncSession
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.flow import AsyncSession, Statement
+from holdfast.flow import AsyncSession, Statement, text_of
 from holdfast.options import StoreOptions
 
 SCHEMES = ("mysql", "mariadb")
@@ -104,7 +104,9 @@ class Mysql(Dialect):
         return plain(value)
 
     def found(self, rows: Sequence[Sequence[Any]]) -> str:
-        return msgspec.json.encode([row[0] for row in rows]).decode()
+        column = [row[0] for row in rows]
+        # A caller's connection may give bytes (use_unicode=False).
+        return msgspec.json.encode(list(map(text_of, column)) if isinstance(column[0], bytes) else column).decode()
 
     def connect(self, url: str) -> Any:
         return connect(url, self.options)

@@ -23,6 +23,7 @@ _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
 PLANS_LIVE = 10
 LONGEST_NAME = 63
 _AS_TEXT = re.compile(r":(\w+)::text::\w+\[\]")
+_TIME_AS_TEXT = re.compile(r":(\w+)::text::timestamptz(?!\[)")
 _LOST = ("08", "57P", "53300")
 # What libpq calls PQTRANS_IDLE, PQTRANS_INTRANS and PQTRANS_INERROR.
 _IDLE, _INSIDE = 0, (2, 3)
@@ -41,6 +42,9 @@ _FILLED_IN = {
 class Postgres(Dialect):
     name: ClassVar[str] = "postgres"
     style: ClassVar[Style] = "pyformat"
+    # The server, the database or the role may have another level as the default, and our flows rely on reading what was
+    # committed since they began. Not said when connecting: behind a pooler the session is somebody else's next.
+    begin: ClassVar[str] = "begin isolation level read committed"
     keeps_dead_rows: ClassVar[bool] = True
     # One message with the COMMIT: 30 µs of the server's time, where a message of its own takes 100 and more.
     tidy: ClassVar[str] = (
@@ -53,6 +57,9 @@ class Postgres(Dialect):
         # By query: the lists that it takes as one text.
         texts = {name: frozenset(_AS_TEXT.findall(" ".join(parts))) for name, parts in self.queries.items()}
         self._as_text = {name: found for name, found in texts.items() if found}
+        # And the times.
+        times = {name: frozenset(_TIME_AS_TEXT.findall(" ".join(parts))) for name, parts in self.queries.items()}
+        self._times = {name: found for name, found in times.items() if found}
         if not options.schema:
             self.queries["schema_create"] = ("select 1",)
 
@@ -75,6 +82,9 @@ class Postgres(Dialect):
         for name in self._as_text.get(statement.name, ()):
             if bound.get(name) is not None:
                 bound[name] = array_text(bound[name])
+        for name in self._times.get(statement.name, ()):
+            if bound.get(name) is not None:
+                bound[name] = _item(bound[name])
         return bound
 
     def connect(self, url: str) -> Any:

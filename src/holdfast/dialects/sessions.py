@@ -115,6 +115,7 @@ class Calls:
         self._style = style
         self._params = dialect.bind(statement, now)
         self._columns = statement.batch if statement.name in dialect.row_wise else None
+        self._before: Rows = ()
 
     def __iter__(self) -> Iterator[Call]:
         if len(self._parts) == 1:
@@ -131,7 +132,7 @@ class Calls:
                     continue
             if not self.rows:
                 return
-            self._params["found"] = self._dialect.found(self.rows)
+            self._before = self.rows
 
     def _taken(self, hop: Compiled, take: Compiled) -> Iterator[Call]:
         """Take from the most urgent level that is due, whatever queue has it, then from the next, until enough."""
@@ -178,6 +179,8 @@ class Calls:
             heappush(levels, (urgency, first, queue, due))
 
     def _call(self, part: Compiled) -> Call:
+        if "found" in part.names:
+            self._params["found"] = self._dialect.found(self._before)
         if self._columns is not None:
             return Call(part.sql, self._each_row(part.names, self._columns), True, part.returns)
         return Call(*written(self._dialect, part, self._style, self._params), False, part.returns)

@@ -150,6 +150,22 @@ def test_an_idempotency_key_never_names_a_job_that_was_not_added(do: Do, clock: 
     assert do(jobs.enqueue(new_job(idempotency_key="k"))) == Enqueued(first.id, created=False)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("live", [True, False])
+def test_every_answer_of_a_batch_with_both_keys_twice_names_a_job(
+    do: Do, clock: Clock, look: Look, live: bool, order: tuple[int, ...]
+) -> None:
+    if live:
+        do(jobs.enqueue(new_job(unique="u")))
+    both, keyed = new_job(unique="u", idempotency_key="k"), new_job(idempotency_key="k")
+    new = [both, new_job(unique="u", idempotency_key="k"), new_job(unique="u")]
+    answers = do(jobs.enqueue_many([*(new[place] for place in order), keyed]))
+    [job] = look.live()
+    assert {answer.id for answer in answers} == {job.id}
+    assert [answer.created for answer in answers] == [not live, False, False, False]
+    assert look.key_rows() == [("noop", "k", job.id)]
+
+
 def test_expired_keys_are_pruned_in_chunks_and_live_ones_stay(do: Do, clock: Clock, look: Look) -> None:
     do(jobs.enqueue_many([new_job(idempotency_key=f"old{n}", window_ms=1_000) for n in range(5)]))
     do(jobs.enqueue(new_job(idempotency_key="young", window_ms=HOUR_MS)))

@@ -137,16 +137,17 @@ delete j
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 
--- unique_find: read the live jobs that hold these unique keys.
+-- unique_find: read the live jobs that hold these unique keys, with the place of each in the batch.
+-- No text comes back but the id: a caller's connection may decode texts in a way of its own.
 -- Differs: a locking read, because a caller's REPEATABLE READ would not see what another transaction has committed.
-select j.kind, j.unique_key, j.id
+select u.n, j.id
   from json_table(:batch, '$[*]' columns (
-        kind varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        n for ordinality, kind varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
         unique_key varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
  straight_join holdfast_jobs j force index (holdfast_jobs_unique_idx) on j.kind = u.kind and j.unique_key = u.unique_key
    /*M! lock in share mode */ /*!80001 for share of j */;
 
--- keys_take: take idempotency keys that are free or past their window; the flow reads back who holds them.
+-- keys_take: take idempotency keys that are free or past their window; the flow reads who holds the others.
 -- On a key that another transaction is taking, this waits for it: nobody can miss a key that then commits.
 -- Differs: assignments see those before them, so the end of the window is written last.
 insert into holdfast_keys (scope, `key`, job_id, expires_at)
@@ -159,11 +160,11 @@ on duplicate key update
     expires_at = if(holdfast_keys.expires_at <= coalesce(cast(:now as datetime(6)), utc_timestamp(6)),
         coalesce(cast(:now as datetime(6)), utc_timestamp(6)) + interval u.window_ms * 1000 microsecond, holdfast_keys.expires_at);
 
--- keys_find: read which job holds each key.
+-- keys_find: read which job holds each key, with the place of the key in the batch.
 -- Differs: a locking read, as in unique_find.
-select k.scope, k.`key`, k.job_id
+select u.n, k.job_id
   from json_table(:batch, '$[*]' columns (
-        scope varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        n for ordinality, scope varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
         `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
  straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key`
    /*M! lock in share mode */ /*!80001 for share of k */;

@@ -43,7 +43,8 @@ select coalesce(:now::timestamptz, statement_timestamp());
 -- enqueue: add one job, and wake its queue's workers at commit.
 -- An id that is there adds nothing, so a lost reply to COMMIT may be answered by running it again; `take_back` sees to
 -- jobs that were finished meanwhile. What is NULL, or 0 unless told, is left out: it takes time to bind, to send
--- and to read. JSON is bound as text: on a caller's connection a codec of theirs would encode it once more.
+-- and to read. JSON, ids and times are bound as text: on a caller's connection a codec of theirs would take them otherwise.
+-- A job with a unique key answers with its id if it was added: a look at the table would see the caller's snapshot.
 insert into holdfast_jobs
     (id, queue, kind, payload, available_at, created_at, max_attempts
     , priority  -- when priority
@@ -53,8 +54,8 @@ insert into holdfast_jobs
     , bucket  -- when bucket
     , unique_key  -- when unique_key
     )
-values (:id, :queue, :kind, :payload::text::json,
-    coalesce(:run_at::timestamptz,  -- when run_at
+values (:id::text::uuid, :queue, :kind, :payload::text::json,
+    coalesce(:run_at::text::timestamptz,  -- when run_at
     coalesce(:now::timestamptz, statement_timestamp())
         + :delay_ms::bigint * interval '1 millisecond'  -- when delay_ms
     )  -- when run_at
@@ -67,7 +68,9 @@ values (:id, :queue, :kind, :payload::text::json,
     , :unique_key  -- when unique_key
     )
 on conflict do nothing
-returning case when :channel::text is not null and available_at <= created_at then pg_notify(:channel, queue)::text end;
+returning
+    id::text,  -- when unique_key
+    case when :channel::text is not null and available_at <= created_at then pg_notify(:channel, queue)::text end;
 
 -- enqueue_alike: add a batch of jobs that differ in id and payload only, and wake their queue once at commit.
 with added as (
@@ -81,7 +84,7 @@ with added as (
         , unique_key  -- when unique_key
         )
     select u.id, :queue::text, :kind::text, u.payload::json,
-           coalesce(:run_at::timestamptz,  -- when run_at
+           coalesce(:run_at::text::timestamptz,  -- when run_at
            coalesce(:now::timestamptz, statement_timestamp())
                + :delay_ms::bigint * interval '1 millisecond'  -- when delay_ms
            )  -- when run_at
@@ -97,7 +100,7 @@ with added as (
     returning available_at <= created_at as due)
 select pg_notify(:channel, :queue::text)::text from added where due and :channel::text is not null limit 1;
 
--- enqueue_many: add a batch of jobs of any sort, and wake each queue once at commit.
+-- enqueue_many: add a batch of jobs of any sort, and wake each queue once at commit; unique ones as in enqueue.
 -- Differs: what is the same in all jobs comes as an array of one, or of none for NULL, which unnest pads with NULLs.
 -- That took 14 µs a job where 13 full arrays took 21.
 with added as (
@@ -113,15 +116,19 @@ with added as (
            coalesce(:now::timestamptz, statement_timestamp()),
            case cardinality(:max_attempts::integer[]) when 1 then (:max_attempts::integer[])[1] else u.max_attempts end,
            u.lease_ms, u.key, u.bucket, u.unique_key
-      from unnest(:id::uuid[], :queue::text[], :kind::text[], :payload::text[], :headers::text[], :priority::smallint[],
-                  :run_at::timestamptz[], :delay_ms::bigint[], :max_attempts::integer[], :lease_ms::integer[],
+      from unnest(:id::text::uuid[], :queue::text[], :kind::text[], :payload::text[], :headers::text[], :priority::smallint[],
+                  :run_at::text::timestamptz[], :delay_ms::bigint[], :max_attempts::integer[], :lease_ms::integer[],
                   :key::text[], :bucket::smallint[], :unique_key::text[])
            as u (id, queue, kind, payload, headers, priority, run_at, delay_ms, max_attempts, lease_ms, key, bucket, unique_key)
     on conflict do nothing
-    returning queue, available_at, created_at)
-select pg_notify(:channel, q.queue)::text
+    returning id, queue, available_at, created_at)
+select
+       null::text,  -- when unique
+       pg_notify(:channel, q.queue)::text
   from (select distinct queue from added where available_at <= created_at) q
- where :channel::text is not null;
+ where :channel::text is not null
+ union all select id::text, null from added  -- when unique
+;
 
 -- take_back: delete live jobs that are finished already: a repeated enqueue added them a second time.
 -- A statement after the insert, in its transaction: whatever kept the insert from finding the job has committed by now.
@@ -138,23 +145,27 @@ delete from holdfast_jobs j
      cross join unnest(d.ids) as t (id)
      where d.at >= :since::timestamptz and t.id = any (:ids::uuid[])));
 
--- unique_find: read the live jobs that hold these unique keys.
-select j.kind, j.unique_key, j.id
-  from unnest(:kind::text[], :unique_key::text[]) as u (kind, unique_key)
+-- unique_find: read the live jobs that hold these unique keys, with the place of each in the batch.
+-- No text comes back but the id: a caller's connection may decode texts in a way of its own.
+select u.n, j.id::text
+  from unnest(:kind::text[], :unique_key::text[]) with ordinality as u (kind, unique_key, n)
   join holdfast_jobs j on j.kind = u.kind and j.unique_key = u.unique_key
  where j.unique_key is not null;
 
--- keys_take: take idempotency keys that are free or past their window; the flow reads back who holds them.
+-- keys_take: take idempotency keys that are free or past their window; the flow reads who holds the others.
+-- Answers with the jobs that took one, and those are not read again: a caller's REPEATABLE READ still sees who held a key
+-- before.
 -- On a key that another transaction is taking, this waits for it: nobody can miss a key that then commits.
 insert into holdfast_keys (scope, key, job_id, expires_at)
 select u.scope, u.key, u.job_id, coalesce(:now::timestamptz, statement_timestamp()) + u.window_ms * interval '1 millisecond'
   from unnest(:scope::text[], :key::text[], :job_id::text::uuid[], :window_ms::text::bigint[]) as u (scope, key, job_id, window_ms)
 on conflict (scope, key) do update set job_id = excluded.job_id, expires_at = excluded.expires_at
- where holdfast_keys.expires_at <= coalesce(:now::timestamptz, statement_timestamp());
+ where holdfast_keys.expires_at <= coalesce(:now::timestamptz, statement_timestamp())
+returning job_id::text;
 
--- keys_find: read which job holds each key.
-select k.scope, k.key, k.job_id
-  from unnest(:scope::text[], :key::text[]) as u (scope, key)
+-- keys_find: read which job holds each key, with the place of the key in the batch.
+select u.n, k.job_id::text
+  from unnest(:scope::text[], :key::text[]) with ordinality as u (scope, key, n)
   join holdfast_keys k on k.scope = u.scope and k.key = u.key;
 
 -- keys_point: let keys name the unique job that was found instead of the one that was not added.

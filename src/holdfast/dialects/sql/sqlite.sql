@@ -122,13 +122,15 @@ delete from holdfast_jobs
      cross join json_each(d.ids) t
      where d.at >= :since);
 
--- unique_find: read the live jobs that hold these unique keys.
-select j.kind, j.unique_key, j.id
+-- unique_find: read the live jobs that hold these unique keys, with the place of each in the batch.
+-- No text comes back but the id: a caller's connection may decode texts in a way of its own.
+-- Differs: an array of JSON counts from 0; a blob is what no text_factory decodes.
+select u.key + 1, cast(j.id as blob)
   from json_each(:batch) u
   join holdfast_jobs j on j.kind = json_extract(u.value, '$[0]') and j.unique_key = json_extract(u.value, '$[1]')
  where j.unique_key is not null;
 
--- keys_take: take idempotency keys that are free or past their window; the flow reads back who holds them.
+-- keys_take: take idempotency keys that are free or past their window; the flow reads who holds the others.
 -- Differs: "where true" keeps the parser from reading ON CONFLICT as a join condition.
 insert into holdfast_keys (scope, key, job_id, expires_at)
 select json_extract(u.value, '$[0]'), json_extract(u.value, '$[1]'), json_extract(u.value, '$[2]'),
@@ -136,10 +138,12 @@ select json_extract(u.value, '$[0]'), json_extract(u.value, '$[1]'), json_extrac
   from json_each(:batch) u
  where true
 on conflict (scope, key) do update set job_id = excluded.job_id, expires_at = excluded.expires_at
- where holdfast_keys.expires_at <= :now;
+ where holdfast_keys.expires_at <= :now
+returning cast(job_id as blob);
 
--- keys_find: read which job holds each key.
-select k.scope, k.key, k.job_id
+-- keys_find: read which job holds each key, with the place of the key in the batch.
+-- Differs: as unique_find.
+select u.key + 1, cast(k.job_id as blob)
   from json_each(:batch) u
   join holdfast_keys k on k.scope = json_extract(u.value, '$[0]') and k.key = json_extract(u.value, '$[1]');
 
