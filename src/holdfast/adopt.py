@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.dialects.base import Dialect, Style
+from holdfast.dialects.charsets import acareful, careful
 from holdfast.dialects.sessions import (
     AsyncDbapiSession,
     AsyncpgSession,
@@ -50,7 +51,7 @@ def session(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
         _same(dialect, "mysql")
         with translated(dialect):
             _mysql_ready(tx, what)
-        return DbapiSession(dialect, _mysql_cursor(tx), "format", clock)
+        return careful(DbapiSession(dialect, _mysql_cursor(tx), "format", clock), tx.character_set_name())
     if _is(tx, "sqlalchemy.orm", "Session", "scoped_session"):
         with translated(dialect), _sqlalchemy_refusals():
             connection = tx.connection()
@@ -77,7 +78,7 @@ async def asession(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncS
     if _is_async_mysql(tx):
         _same(dialect, "mysql")
         _mysql_ready(tx, what)
-        return AsyncDbapiSession(dialect, _mysql_async_cursor(tx), "format", clock)
+        return acareful(AsyncDbapiSession(dialect, _mysql_async_cursor(tx), "format", clock), tx.character_set_name())
     if _is(tx, "aiosqlite", "Connection"):
         _same(dialect, "sqlite")
         await _aiosqlite_ready(tx, what)
@@ -309,7 +310,12 @@ def _sqlalchemy(connection: Any, dialect: Dialect, clock: Clock, what: str) -> S
         if not inner.is_active:
             raise errors.TransactionAborted
         _sqlalchemy_driver_ready(connection.connection, what)
-    return SqlalchemySession(dialect, connection, style, clock)
+    session = SqlalchemySession(dialect, connection, style, clock)
+    return (
+        careful(session, connection.connection.driver_connection.character_set_name())
+        if _is_mysqls(dialect)
+        else session
+    )
 
 
 def _sqlalchemy_driver_ready(pooled: Any, what: str) -> None:
@@ -337,7 +343,13 @@ def _django(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     with translated(dialect):
         if tx.get_autocommit() and not tx.in_atomic_block:
             raise errors.NoTransaction(what)
-    return DbapiSession(dialect, tx.cursor, "format", clock)
+    session = DbapiSession(dialect, tx.cursor, "format", clock)
+    return careful(session, tx.connection.character_set_name()) if _is_mysqls(dialect) else session
+
+
+def _is_mysqls(dialect: Dialect) -> bool:
+    """Tell whether texts go to the server in a character set of the connection's own."""
+    return dialect.name == "mysql"
 
 
 def _database(name: str) -> str:
