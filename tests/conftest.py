@@ -13,6 +13,9 @@ from tests import servers
 from tests.proxy import Proxy
 from tests.servers import MariaDB, MySQL, PgBouncer, Postgres
 
+left_out: dict[str, int] = {}
+"""How many tests another target of `make` runs."""
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
@@ -107,15 +110,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(4, len(os.sched_getaffinity(0)))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (config.option.markexpr, config.option.keyword) == ("not galera", ""):
+        left_out["galera"] = sum(1 for item in items if item.get_closest_marker("galera"))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     # Only in a worker of pytest-xdist: what it returns to the process that prints the summary.
     if (output := getattr(session.config, "workeroutput", None)) is not None:
-        output["missing"] = servers.missing
+        output |= {"missing": servers.missing, "left_out": left_out}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    servers.missing.update(getattr(node, "workeroutput", {}).get("missing", {}))
+    output = getattr(node, "workeroutput", {})
+    servers.missing.update(output.get("missing", {}))
+    left_out.update(output.get("left_out", {}))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -125,6 +136,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"skipped {count}: {reason}", yellow=True)
+    for target, count in left_out.items():
+        if count:
+            terminalreporter.write_line(f"left out {count}: `make {target}` runs them", yellow=True)
     for name, why in sorted(servers.missing.items()):
         if str(absent := servers.Unavailable(name, why)) not in reasons:
             terminalreporter.write_line(str(absent), yellow=True)
