@@ -51,7 +51,7 @@ class Begins:
     def entered(self, work: Work) -> None:
         """Let the next record be made: the handler of this job is called now, or never will be.
 
-        Whoever waits gets its turn from the event loop, so what the caller does before it next waits comes first.
+        The next in line is woken by the event loop, so what the caller does before it waits again comes first.
         """
         if self.inside is work and self._limit is not None:
             self.inside = None

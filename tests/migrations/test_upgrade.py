@@ -164,7 +164,7 @@ def test_a_table_that_a_long_transaction_holds_is_not_waited_for_in_front_of_eve
         long.execute("select count(*) from holdfast_jobs")
         with pytest.raises(DatabaseBusy, match="run it again"):
             hf.migrate()
-        # Whoever comes now does not find a migrator in front.
+        # Others do not find a migrator in front of them.
         with psycopg.connect(pg_url, autocommit=True) as other:
             other.execute("set lock_timeout = '2s'")
             other.execute("update holdfast_jobs set priority = 1")

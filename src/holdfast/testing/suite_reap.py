@@ -135,7 +135,7 @@ def test_a_job_that_kills_every_worker_reaches_the_dead_letters(do: Do, clock: C
 
 
 def suspect_of(do: Do, clock: Clock, lapses: int = 1, **fields: Any) -> Lease:
-    """Claim a job whose process died so often."""
+    """Claim a job whose process died `lapses` times."""
     [lease] = leases_of(do, **fields)
     for _ in range(lapses):
         do(jobs.begin(lease))

@@ -1,6 +1,6 @@
 -- Holdfast's queries for MySQL and MariaDB. The other dialects hold the same names in the same order: review them with diff.
 -- Times: coalesce(cast(:now as datetime(6)), utc_timestamp(6)) is the server's clock unless a test sets :now.
--- Numbers at their ends stay there (`least`, `greatest`): a row written by hand would else stop a whole batch.
+-- Numbers at their ends stay there (`least`, `greatest`): otherwise a row written by hand would stop a whole batch.
 -- Differs throughout: a batch is one JSON text, an array of rows, in :batch; :held is its ids and fences alone; ids are a
 -- JSON text too. JSON_TABLE makes a table of it, and STRAIGHT_JOIN from there reads every row by its primary key; without
 -- FORCE INDEX a small table is read as a whole, and a locking read then waits for rows that are not its own.

@@ -1,6 +1,6 @@
 -- Holdfast's queries for PostgreSQL. The other dialects hold the same names in the same order: review them with diff.
 -- Times: coalesce(:now, statement_timestamp()) is the server's clock unless a test sets :now.
--- Numbers at their ends stay there (`least`, `greatest`): a row written by hand would else stop a whole batch.
+-- Numbers at their ends stay there (`least`, `greatest`): otherwise a row written by hand would stop a whole batch.
 -- Batches: each column of a batch is an array parameter; all but texts come as one text and are cast once, in `held`, in a
 -- `select` or in `unnest`. For other arrays asyncpg asks the server what they are, 10 to 17 ms at their first use on each
 -- connection, and then takes 0.5 µs an item. Held jobs are found by primary key, and a job's place in the batch by halving
