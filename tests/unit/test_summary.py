@@ -43,7 +43,8 @@ def said(request: pytest.FixtureRequest, tmp_path: Path) -> Said:
     """Run a few tests in that many processes and return the exit code and the lines."""
     (tmp_path / "conftest.py").write_text(HOOKS)
     (tmp_path / "test_few.py").write_text(TESTS)
-    options = [*"-p xdist -p no:cacheprovider -W ignore -q --tb=no -m".split(), "not galera", request.param]
+    plain = ["-p", "xdist", "-p", "no:cacheprovider", "-W", "ignore", "-q", "--tb=no"]
+    options = [*plain, "-m", "not galera", request.param]
     command = [sys.executable, "-m", "pytest", *options, "-c", os.devnull, "--rootdir", str(tmp_path), str(tmp_path)]
 
     def said(**environment: str) -> tuple[int, list[str]]:
