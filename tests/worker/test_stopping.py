@@ -289,16 +289,19 @@ def test_embedded_it_installs_no_signal_handlers_and_never_exits(stage: Stage) -
 
 def test_two_workers_in_one_process_share_the_work(stage: Stage) -> None:
     ran: dict[int, int] = {}
+    both_began = asyncio.Event()
 
     @stage.hf.job
     async def act(n: int) -> None:
         ran[n] = ran.get(n, 0) + 1
-        await asyncio.sleep(0.005)
+        await both_began.wait()
 
     stage.hf.enqueue_many([act.bind(n=n) for n in range(60)])
 
     async def body(first: Worker) -> None:
         async with stage.hf.worker(concurrency=3) as second:
+            await stage.until(lambda: len({event.worker for event in stage.heard(events.JobStarted)}) == 2)
+            both_began.set()
             await stage.until_empty()
             assert first.id != second.id
 
