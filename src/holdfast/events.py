@@ -143,6 +143,13 @@ class ResultDropped(JobEvent, frozen=True):
     error: str
 
 
+class FailedAfterDone(JobEvent, frozen=True):
+    """The handler raised after its transaction had completed the job: the job stays done, and nothing is retried."""
+
+    level = logging.WARNING
+    error: str
+
+
 class SettleRefused(JobEvent, frozen=True):
     """The database refuses to store what came of the attempt, whatever is left out: its lease will run out."""
 

@@ -277,6 +277,7 @@ class Executor:
         """Turn what the handler raised into an outcome."""
         if work.settled:
             # The effect and the completion are committed; what failed afterwards cannot undo them.
+            self.app.events.emit(events.FailedAfterDone(*self.about(work), _said(self._record(work, error))))
             return self._done(work, None)
         if work.interrupt is not None:
             return self._interrupted(work, work.interrupt)
@@ -307,8 +308,10 @@ class Executor:
         write = Finish(work.lease.id, work.lease.fence, "cancelled", None, record.to_json())
         return Ended(work, write, events.JobCancelled(*self.about(work), reason))
 
-    def released(self, work: Work) -> Ended:
-        return Ended(work, PutBack(work.lease.id, work.lease.fence, None, 1), events.JobReleased(*self.about(work)))
+    def released(self, work: Work, later: float | None = None) -> Ended:
+        """Give a job back that has not run: to its old place, or in some seconds."""
+        delay_ms = None if later is None else round(later * 1000)
+        return Ended(work, PutBack(work.lease.id, work.lease.fence, delay_ms, 1), events.JobReleased(*self.about(work)))
 
     def _interrupted(self, work: Work, why: Interrupt) -> Ended:
         match why:

@@ -20,9 +20,10 @@ from holdfast.dialects import SCHEMA_VERSION, dialect_for
 from holdfast.dialects.sqlite import MEMORY, path_of
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError, redact
 from holdfast.flow import Flow, adrive, drive
-from holdfast.links import AsyncLink, AsyncPool, Lent, Link, Loan, Pool
+from holdfast.links import AsyncLink, Lent, Link
 from holdfast.migrate import Migration
 from holdfast.options import StoreOptions
+from holdfast.pools import AsyncPool, Loan, Pool
 from holdfast.threaded import AsyncTx
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class Store:
         self.in_memory = self.embedded and path_of(url) == MEMORY
         self._beside = beside
         # SQLite lets one write at a time: waiting in line here beats its own polling for the lock.
-        self._line: threading.Lock = threading.Lock() if beside is None else beside._line
+        self._line: Any = threading.RLock() if beside is None else beside._line
         self._left_behind: list[object] = []
         self._open_pools()
         _stores.add(self)
@@ -84,7 +85,7 @@ class Store:
 
     def forked(self) -> None:
         """Forget the connections and threads of the parent process: they are not this process's to use or to close."""
-        self._line = threading.Lock() if self._beside is None else self._beside._line
+        self._line = threading.RLock() if self._beside is None else self._beside._line
         self._threads = None
         if self.in_memory:
             return
@@ -257,17 +258,31 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class _Turn:
-    """Wait in line where the database has one writer; a caller that holds the turn already would wait for ever."""
+    """Wait in line where the database has one writer; a thread that holds the turn already would wait for ever.
+
+    A signal handler may raise at any moment (Ctrl-C, an alarm). A lock that knows its owner then tells whether it was
+    taken: one that nobody gives back would end all use of the database in this process.
+    """
 
     __slots__ = ("_line", "_patience")
 
-    def __init__(self, line: threading.Lock, patience: float) -> None:
+    def __init__(self, line: Any, patience: float) -> None:
         self._line = line
         self._patience = patience
 
     def __enter__(self) -> None:
-        if not self._line.acquire(timeout=self._patience):
-            raise DatabaseBusy("busy", f"another transaction of this process was not over within {self._patience:g} s")
+        if self._line._is_owned():
+            raise DatabaseBusy(
+                "busy", "this thread is inside a transaction on the same file; give its connection as tx="
+            )
+        try:
+            if not self._line.acquire(timeout=self._patience):
+                why = f"another transaction of this process was not over within {self._patience:g} s"
+                raise DatabaseBusy("busy", f"{why}; inside job.transaction(), enqueue with tx=tx")
+        except BaseException:
+            if self._line._is_owned():
+                self._line.release()
+            raise
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._line.release()

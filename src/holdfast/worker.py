@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 BUFFER = 2_000
 # A job that waited this long in the buffer goes back to its queue, where another worker may take it.
 PATIENCE = 2.0
+# Seconds that a suspect stays away whose turn had not come by then: other workers may have room for it.
+SUSPECTS_AWAY = 10.0
 LEAST_PAUSE = 0.1
 FIRST_POLL = 0.05
 # The worker's own connections: claim, settle, renew, reap, beat and prune, one each, so that none ever waits.
@@ -409,9 +411,13 @@ class Worker:
         """Return jobs to the queue that waited too long for a slot; say in how many seconds the next may have."""
         now = time.monotonic()
         stale = self.slots.take_back(older_than=now - PATIENCE)
-        if stale:
+        suspects = [work for work in stale if work.lease.lapses]
+        for work in suspects:
+            # Not to its old place, where the next claim would find it first, before the ordinary jobs of its kind.
+            self.settler.add(self.executor.released(work, later=SUSPECTS_AWAY))
+        if len(stale) > len(suspects):
             self.appetite.lose()
-            self._give_back(stale)
+            self._give_back([work for work in stale if not work.lease.lapses])
         oldest = min((work.taken for work in self.slots.waiting()), default=now)
         return max(LEAST_PAUSE, oldest + PATIENCE - now)
 

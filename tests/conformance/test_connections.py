@@ -4,13 +4,16 @@ import asyncio
 import gc
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast import Holdfast, admin, jobs
-from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast import Holdfast, admin, jobs, migrate
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError
 from holdfast.model import NewJob
+from holdfast.options import StoreOptions
 from holdfast.store import Store
 from tests.servers import Postgres
 
@@ -98,6 +101,45 @@ def test_a_moment_without_threads_costs_an_async_enqueue_a_repeat(
     assert len(refused) == 2
     assert [view.id for view in hf.store.run(admin.list_jobs())] == [job_id]
     hf.close()
+
+
+class Interrupted:
+    """A lock that is taken just when a signal comes."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self.hits = 1
+
+    def acquire(self, timeout: float) -> bool:
+        got = bool(self._lock.acquire(timeout=timeout))
+        if self.hits:
+            self.hits -= 1
+            raise KeyboardInterrupt
+        return got
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lock, name)
+
+
+def test_an_interrupt_leaves_sqlite_usable(sqlite_url: str) -> None:
+    store = Store(sqlite_url, StoreOptions(busy_timeout=0.2))
+    store.run(migrate.apply(store.migrations))
+    store._line = Interrupted(store._line)
+    with pytest.raises(KeyboardInterrupt):
+        store.run(jobs.enqueue(new_job()))
+    # By another thread: the one that was interrupted might still own the lock and pass.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(store.run, jobs.enqueue(new_job())).result()
+    assert store.run(admin.show(new_job().id)).state == "pending"
+    store.close()
+
+
+def test_a_thread_that_waits_for_itself_is_told_at_once(sqlite_url: str) -> None:
+    store = Store(sqlite_url, StoreOptions(busy_timeout=60))
+    store.run(migrate.apply(store.migrations))
+    with store.transaction(), pytest.raises(DatabaseBusy, match="give its connection as tx="):
+        store.run(jobs.enqueue(new_job()))
+    store.close()
 
 
 def sessions(url: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import DatabaseBusy
-from holdfast.links import AsyncPool, Pool
+from holdfast.pools import AsyncPool, Pool
 
 
 class Alive:

@@ -5,6 +5,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+import psycopg
+import pymysql.cursors
 import pytest
 
 from holdfast import Handler, Holdfast, Job, Retry, events
@@ -404,3 +406,110 @@ def test_what_a_handler_does_to_its_session_ends_with_its_transaction(
         await hf.aclose()
 
     asyncio.run(scene())
+
+
+REPLACED = {
+    "sqlite": [["rollback", "begin immediate"], ["commit", "begin"]],
+    "pg": [["rollback and chain"], ["rollback", "begin"], ["commit", "begin"]],
+    "mysql": [["rollback and chain"], ["/* a tag */ begin"], ["commit", "begin"]],
+}
+
+
+@COLOURS
+@pytest.mark.parametrize(
+    "stage, statements",
+    [
+        (server, statements)
+        for server, kind in (("sqlite", "sqlite"), ("pg", "pg"), ("mariadb", "mysql"), ("mysql", "mysql"))
+        for statements in REPLACED[kind]
+    ],
+    indirect=["stage"],
+    ids=lambda given: given if isinstance(given, str) else "; ".join(given),
+)
+def test_another_transaction_is_not_taken_for_the_one_that_was_begun(
+    stage: Stage, hf: Holdfast, colour: str, statements: list[str]
+) -> None:
+    if colour == "async":
+
+        @hf.job(retry=ONCE)
+        async def replaces(job: Job) -> None:
+            async with job.transaction() as tx:
+                for sql in statements:
+                    await tx.execute(sql)
+                await tx.execute(insert("late"))
+    else:
+
+        @hf.job(retry=ONCE)
+        def replaces(job: Job) -> None:
+            with job.transaction() as tx:
+                for sql in statements:
+                    tx.execute(sql)
+                tx.execute(insert("late"))
+
+    [job] = asyncio.run(run(stage, hf, replaces))
+    shown = stage.show(job)
+    assert (shown.state, written(stage)) == ("dead", [])
+    assert shown.errors[0]["message"] == str(TransactionEnded())
+
+
+def spoil(stage: Stage, tx: Any, how: str) -> None:
+    """Change a connection as a helper written for one's own connections might."""
+    if how == "rows as dicts" and is_postgres(stage):
+        tx.row_factory = psycopg.rows.dict_row
+    elif how == "rows as dicts" and stage.is_sqlite:
+        tx.row_factory = lambda cursor, row: dict(zip([c[0] for c in cursor.description], row, strict=True))
+    elif how == "rows as dicts":
+        tx.cursorclass = pymysql.cursors.DictCursor
+    elif how == "bytes for text":
+        tx.text_factory = bytes
+    elif how == "implicit transactions":
+        tx.isolation_level = "IMMEDIATE"
+    elif how == "read only":
+        tx.execute("pragma query_only = on")
+    else:
+        tx.execute("create temp table holdfast_jobs (id text)")
+
+
+@pytest.mark.parametrize(
+    "stage, how",
+    [
+        *((server, "rows as dicts") for server in ("sqlite", "pg", "mariadb", "mysql")),
+        *(
+            ("sqlite", how)
+            for how in ("bytes for text", "implicit transactions", "read only", "a table in front of ours")
+        ),
+    ],
+    indirect=["stage"],
+)
+def test_what_a_def_handler_does_to_its_connection_reaches_nobody_else(stage: Stage, hf: Holdfast, how: str) -> None:
+    @hf.job(retry=ONCE)
+    def spoils(job: Job) -> None:
+        with job.transaction() as tx:
+            tx.execute(insert("mine"))
+            spoil(stage, tx, how)
+
+    @hf.job(queue="other")
+    def later(n: int) -> None: ...
+
+    asyncio.run(run(stage, hf, spoils))
+    first = [later.enqueue(n=n) for n in range(3)]
+    keyed = [later.using(unique="one", idempotency_key="key").enqueue(n=n) for n in (3, 4)]
+    hf.close()
+    assert keyed[0].id == keyed[1].id
+    assert [stage.state(job) for job in (*first, keyed[0])] == ["pending"] * 4
+
+
+@pytest.mark.parametrize("stage", ["pg"], indirect=True)
+def test_a_stream_that_was_left_unread_does_not_hold_up_the_attempt(stage: Stage, hf: Holdfast) -> None:
+    left: list[Any] = []
+
+    @hf.job(retry=ONCE)
+    def streams(job: Job) -> None:
+        with job.transaction() as tx:
+            rows = tx.cursor().stream("select * from generate_series(1, 1000)")
+            left.append(rows)
+            next(rows)
+
+    [job] = asyncio.run(run(stage, hf, streams))
+    assert stage.state(job) == "dead"
+    left[0].close()

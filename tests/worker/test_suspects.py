@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Job, Retry, admin, begins, events, jobs, suspects, worker
+from holdfast import worker as worker_module
 from holdfast.begins import Begins
 from holdfast.model import Enqueued
 from holdfast.suspects import Line
@@ -140,6 +141,34 @@ def test_a_suspect_of_one_death_blocks_the_next_for_its_probation(
     assert pauses[0] >= 0.1
     assert pauses[1] >= 0.4, "one of two deaths waits four times as long"
     assert pauses[2] >= 0.4
+
+
+def test_a_suspect_in_line_leaves_room_for_ordinary_jobs_of_its_kind(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "PATIENCE", 0.2)
+    release = asyncio.Event()
+    ran: list[int] = []
+
+    @stage.hf.job
+    async def long() -> None:
+        await release.wait()
+
+    @stage.hf.job(concurrency=1)
+    async def mail(n: int) -> None:
+        ran.append(n)
+
+    make_suspect(stage, long.enqueue(), 4)
+    make_suspect(stage, mail.enqueue(n=0))
+    for n in range(1, 6):
+        mail.enqueue(n=n)
+
+    async def body(_: Worker) -> None:
+        await stage.until(lambda: len(ran) == 5)
+        release.set()
+
+    stage.work(body, poll=0.05)
+    assert ran == [1, 2, 3, 4, 5]
 
 
 def waiting_line(stage: Stage, act: Any) -> list[Enqueued]:

@@ -108,6 +108,7 @@ def test_a_failure_after_the_commit_undoes_nothing(stage: Stage, colour: str) ->
     stage.work()
     assert (stage.state(job), stage.show(job).attempts, written(stage)) == ("done", 1, ["effect"])
     assert len(stage.heard(events.JobDone)) == 1
+    assert [event.error for event in stage.heard(events.FailedAfterDone)] == ["ValueError: too late to matter"]
 
 
 @COLOURS

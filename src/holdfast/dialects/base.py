@@ -29,6 +29,8 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 Style = Literal["named", "pyformat", "format", "qmark", "dollar"]
 
+# The savepoint that marks a handler's transaction.
+MARK = "holdfast_lent"
 TABLES = ("jobs", "finished", "dropped", "keys", "workers", "audit", "meta")
 SCHEMA_VERSION = 2
 
@@ -154,6 +156,9 @@ class Dialect(ABC):
     begin: ClassVar[str] = "begin"
     # What undoes a handler's changes to its session; sent behind the COMMIT or ROLLBACK of its transaction.
     tidy: ClassVar[str] = ""
+    # Whether a handler's transaction is marked by a savepoint, because the driver cannot tell it from the next: the
+    # savepoint is gone at the end if the transaction is another one by then.
+    marks: ClassVar[bool] = False
     # True where there is no async driver: async callers get the sync pump on a thread.
     embedded: ClassVar[bool] = False
     # True where a deleted row stays in the indexes until the server has cleaned up: claims begin at a floor then.
@@ -263,12 +268,24 @@ class Dialect(ABC):
         raise NotImplementedError(f"{self.name} has no async driver")
 
     def lend(self, raw: Any) -> None:
-        """Let the application's own statements into the transaction of an async connection."""
+        """Let the application's own statements into the transaction of a sync connection."""
         return None
 
     def take_back(self, raw: Any) -> None:
         """Undo `lend`, before the transaction ends."""
         return None
+
+    def alend(self, raw: Any) -> None:
+        """As `lend`, of an async connection."""
+        return None
+
+    def atake_back(self, raw: Any) -> None:
+        """As `take_back`, of an async connection."""
+        return None
+
+    def is_spoilt(self, raw: Any) -> bool:
+        """Tell whether the application left a sync connection changed in a way that no statement undoes."""
+        return False
 
     def cut(self, raw: Any) -> None:
         """Close an async connection at once, whatever it is doing."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -115,8 +116,11 @@ class Mysql(Dialect):
         return await aconnect(url, self.options, name)
 
     def asession(self, raw: Any, clock: Clock) -> AsyncSession:
+        # Plain, whatever a handler sets on the connection.
+        from asyncmy.cursors import Cursor
+
         async def cursor() -> Any:
-            return raw.cursor()
+            return raw.cursor(Cursor)
 
         return OwnAsyncSession(self, cursor, self.style, clock)
 
@@ -139,6 +143,24 @@ class Mysql(Dialect):
         return raw.which_transaction()
 
     atransaction_of = transaction_of
+
+    def lend(self, raw: Any) -> None:
+        raw.lent = True
+
+    def take_back(self, raw: Any) -> None:
+        raw.lent = False
+
+    alend, atake_back = lend, take_back
+
+    def cursors(self, raw: Any) -> Callable[[], Any]:
+        from pymysql.cursors import Cursor
+
+        return partial(raw.cursor, Cursor)
+
+    def is_spoilt(self, raw: Any) -> bool:
+        from pymysql.cursors import Cursor
+
+        return raw.cursorclass is not Cursor
 
     def cut(self, raw: Any) -> None:
         raw.close()

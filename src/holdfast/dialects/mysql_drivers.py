@@ -20,9 +20,12 @@ UNDER_WAY = "another statement of this connection is under way, or was given up 
 _IN_TRANSACTION = 0x0001
 # Variables, temporary tables or prepared statements of the session have changed (session_track_state_change).
 _SESSION_CHANGED = 0x4000
-# What ends a transaction by beginning another, and the locks that outlive one without the server telling.
-_BEGINS = re.compile(rb"\s*(?:begin|start\s+transaction)\b", re.IGNORECASE)
-_LOCKS = re.compile(rb"\bget_lock\s*\(", re.IGNORECASE)
+# What ends a transaction by beginning another (a procedure may do so unseen), and the locks that outlive one: of
+# neither does the server tell.
+_COMMENTS = rb"(?:\s|/\*.*?\*/|--[^\n]*\n|#[^\n]*\n)*"
+_BEGIN = rb"(?:begin\b|start\s+transaction\b|(?:commit|rollback)\b[^;]*\band\s+chain\b)"
+_BEGINS = re.compile(_COMMENTS + _BEGIN, re.IGNORECASE | re.DOTALL)
+_LOCKS = re.compile(rb"\bget_lock\s*\(|\block\s+tables?\b|\bflush\s+tables\b", re.IGNORECASE)
 
 
 class Watched:
@@ -32,6 +35,8 @@ class Watched:
     server_status: int
     # A statement was sent and its answer was not read to the end: nobody can tell what the next answer belongs to.
     under_way = False
+    # A handler has it: its statements may be anything.
+    lent = False
     # The session is no longer as we opened it.
     changed = False
     # Rises with each transaction, so that one can be told from the next.
@@ -42,10 +47,12 @@ class Watched:
         check_size(sql, self.packet, error)
         if self.under_way:
             raise error(0, UNDER_WAY)
-        text = sql if isinstance(sql, bytes | bytearray) else sql[:200].encode(errors="replace")
-        if not self.server_status & _IN_TRANSACTION or _BEGINS.match(text):
+        if not self.server_status & _IN_TRANSACTION:
             self.transactions += 1
-        self.changed = self.changed or bool(_LOCKS.search(text))
+        elif self.lent:
+            text = sql if isinstance(sql, bytes | bytearray) else sql.encode(errors="replace")
+            self.transactions += bool(_BEGINS.match(text))
+            self.changed = self.changed or bool(_LOCKS.search(text))
         self.under_way = True
 
     def answered(self) -> None:

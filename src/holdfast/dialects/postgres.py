@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar
 
 from holdfast import errors, urls
@@ -25,8 +27,8 @@ LONGEST_NAME = 63
 _AS_TEXT = re.compile(r":(\w+)::text::\w+\[\]")
 _TIME_AS_TEXT = re.compile(r":(\w+)::text::timestamptz(?!\[)")
 _LOST = ("08", "57P", "53300")
-# What libpq calls PQTRANS_IDLE, PQTRANS_INTRANS and PQTRANS_INERROR.
-_IDLE, _INSIDE = 0, (2, 3)
+# What libpq calls PQTRANS_IDLE, PQTRANS_ACTIVE, PQTRANS_INTRANS and PQTRANS_INERROR.
+_IDLE, _ACTIVE, _INSIDE = 0, 1, (2, 3)
 _IN_USE = "another operation is in progress"
 # asyncpg says InternalClientError ("cannot switch to state …") after the server hung up on an idle connection.
 _LOST_BY_NAME = ("OperationalError", "InterfaceError", "PoolTimeout", "InternalClientError")
@@ -46,6 +48,7 @@ class Postgres(Dialect):
     # committed since they began. Not said when connecting: behind a pooler the session is somebody else's next.
     begin: ClassVar[str] = "begin isolation level read committed"
     keeps_dead_rows: ClassVar[bool] = True
+    marks: ClassVar[bool] = True
     # One message with the COMMIT: 30 µs of the server's time, where a message of its own takes 100 and more.
     tidy: ClassVar[str] = (
         "reset session authorization; reset all; close all; unlisten *; discard temp; select pg_advisory_unlock_all()"
@@ -97,6 +100,9 @@ class Postgres(Dialect):
         return AsyncpgSession(self, raw, clock)
 
     def tell(self, raw: Any, sql: str) -> None:
+        if raw.pgconn.transaction_status == _ACTIVE:
+            # An unread stream holds psycopg's lock, and to wait for it is to wait for ever.
+            raise errors.ConnectionInUse
         # Never prepared: PostgreSQL does not prepare two commands as one.
         raw.execute(sql, prepare=False)
 
@@ -112,12 +118,25 @@ class Postgres(Dialect):
     def atransaction_of(self, raw: Any) -> Any:
         return raw.is_in_transaction() or None
 
-    def lend(self, raw: Any) -> None:
+    def cursors(self, raw: Any) -> Callable[[], Any]:
+        # Plain, whatever a handler sets on the connection.
+        from psycopg import Cursor
+        from psycopg.rows import tuple_row
+
+        return partial(Cursor, raw, row_factory=tuple_row)
+
+    def is_spoilt(self, raw: Any) -> bool:
+        from psycopg import Cursor
+        from psycopg.rows import tuple_row
+
+        return raw.row_factory is not tuple_row or raw.cursor_factory is not Cursor
+
+    def alend(self, raw: Any) -> None:
         # asyncpg lets `tx.transaction()` make a savepoint only inside a transaction that it knows; it has no public way
         # to say so, and its own start() and commit() would take a message each.
         raw._top_xact = raw.transaction()
 
-    def take_back(self, raw: Any) -> None:
+    def atake_back(self, raw: Any) -> None:
         raw._top_xact = None
 
     def translate(self, error: BaseException) -> HoldfastError | None:
@@ -136,6 +155,9 @@ class Postgres(Dialect):
             return errors.UniqueViolation(text)
         if state in ("42P01", "3F000"):
             return errors.SchemaMissing(text)
+        if state == "3B001":
+            # The savepoint that marks a handler's transaction is the only one that we name.
+            return errors.TransactionEnded()
         if state == "25P02":
             return errors.TransactionAborted()
         if _IN_USE in text and not state:

@@ -14,13 +14,19 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast import errors
-from holdfast.dialects.base import Dialect, Style, is_plain
+from holdfast.dialects.base import MARK, Dialect, Style, is_plain
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import Columns, Statement
 from holdfast.options import StoreOptions
 
 MEMORY = ":memory:"
 OLDEST = (3, 35, 0)  # RETURNING
+# What a handler may leave on its connection, and the file, which a database in memory has not.
+_LEFT_BEHIND = """
+select (select count(*) from sqlite_temp_master), (select query_only from pragma_query_only),
+       (select count(*) from pragma_database_list where name not in ('main', 'temp')),
+       (select file from pragma_database_list where name = 'main')
+"""
 
 
 class Sqlite(Dialect):
@@ -28,6 +34,7 @@ class Sqlite(Dialect):
     style: ClassVar[Style] = "qmark"
     embedded: ClassVar[bool] = True
     begin: ClassVar[str] = "begin immediate"
+    marks: ClassVar[bool] = True
     row_wise: ClassVar[frozenset[str]] = frozenset({"enqueue_alike", "enqueue_many"})
 
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
@@ -65,6 +72,18 @@ class Sqlite(Dialect):
     def transaction_of(self, raw: Any) -> Any:
         return raw.in_transaction or None
 
+    def is_spoilt(self, raw: Any) -> bool:
+        changed = (raw.isolation_level, raw.row_factory, raw.text_factory) != (None, None, str)
+        raw.isolation_level, raw.row_factory, raw.text_factory = None, None, str
+        [(temporary, read_only, attached, file)] = raw.execute(_LEFT_BEHIND)
+        if file:
+            return changed or bool(temporary or read_only or attached)
+        # A database in memory is gone with its connection: tidied up instead.
+        raw.execute("pragma query_only = off")
+        for (table,) in raw.execute("select name from sqlite_temp_master where type = 'table'").fetchall():
+            raw.execute(f'drop table temp."{table}"')
+        return False
+
     def translate(self, error: BaseException) -> HoldfastError | None:
         cause = next((e for e in _chain(error) if isinstance(e, sqlite3.Error)), None)
         if cause is None:
@@ -74,6 +93,8 @@ class Sqlite(Dialect):
             return errors.DatabaseBusy("busy")
         if isinstance(cause, sqlite3.IntegrityError) and "UNIQUE" in text:
             return errors.UniqueViolation(text)
+        if f"no such savepoint: {MARK}" in text:
+            return errors.TransactionEnded()
         if "no such table" in text:
             return errors.SchemaMissing(text)
         if "unable to open" in text or "disk I/O" in text or "Cannot operate on a closed" in text:
