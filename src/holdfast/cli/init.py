@@ -16,7 +16,7 @@ import sqlite3
 from holdfast import Holdfast, Job, Retry
 
 DATABASE = "shop.db"
-hf = Holdfast(f"sqlite:///{DATABASE}")  # or postgresql://user@host/shop
+hf = Holdfast(f"sqlite:///{DATABASE}")  # README.md says what to change for PostgreSQL
 
 hf.queue("mail", retention=3600)  # keep finished jobs for an hour
 
@@ -25,7 +25,7 @@ hf.queue("mail", retention=3600)  # keep finished jobs for an hour
 async def send_receipt(order_id: int, job: Job) -> None:
     """Mark the receipt as sent. The mark and the job's completion commit together, or not at all."""
     async with job.transaction() as tx:
-        await tx.execute("update orders set receipt_sent = 1 where id = ?", (order_id,))
+        await tx.execute("update orders set receipt_sent = 1 where id = ?", order_id)
     print(f"receipt sent for order {order_id}")
 
 
@@ -86,8 +86,18 @@ More to try:
     holdfast dead list --app shop:hf
     holdfast doctor --app shop:hf
 
-For PostgreSQL change the URL in `shop.py`, run `pip install 'holdfast-db[postgres]'` and write the orders with psycopg
-instead of sqlite3; the jobs stay as they are.
+For PostgreSQL, run `pip install 'holdfast-db[postgres]'` (until the first release: `pip install '.[postgres]'` in a clone of
+Holdfast), then change four things in `shop.py`:
+
+- the URL: `Holdfast("postgresql://user@host/shop")`;
+- in `send_receipt`, the parameter: `where id = $1` instead of `where id = ?` (asyncpg's form; in a `def` handler `tx` is a
+  psycopg connection: `tx.execute("... where id = %s", (order_id,))`);
+- in `place_order`, the connection: `psycopg.connect("postgresql://user@host/shop")` without the `begin`, and
+  `insert into orders (item) values (%s) returning id` with `.fetchone()[0]` instead of `.lastrowid`;
+- in `prepare`, the connection too, with a `connection.commit()` before its `close()`, and the table's key:
+  `id integer generated always as identity primary key`.
+
+`greet`, the options of the jobs and the calls that enqueue stay as they are.
 """
 
 FILES = {"shop.py": SHOP, "README.md": README}
@@ -96,7 +106,7 @@ FILES = {"shop.py": SHOP, "README.md": README}
 @click.command(short_help="Write a small application that runs.")
 @click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
 def init(directory: Path) -> None:
-    """Write a small application that runs, into DIRECTORY (here unless told).
+    """Write a small application that runs, into DIRECTORY (by default the current one).
 
     Files that are there already are never overwritten.
 
