@@ -196,10 +196,14 @@ class NoTransaction(TransactionError):
 
 
 class TransactionAborted(TransactionError):
-    """The caller's transaction has already failed."""
+    """A statement in the transaction has already failed, so the database refuses every further one."""
 
     def __init__(self) -> None:
-        super().__init__("The transaction given as tx= has already failed. Roll it back and repeat all of it.")
+        super().__init__(
+            "The transaction has already failed: an earlier statement in it did. Roll it back and repeat all of it "
+            "(job.transaction() does both when the error leaves its block). "
+            "Put a statement that may fail into a savepoint."
+        )
 
 
 class ConnectionInUse(TransactionError):

@@ -1,5 +1,6 @@
 """`holdfast doctor`: each thing that can be wrong is made wrong, and the finding must say so and what to do."""
 
+import re
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -93,9 +94,19 @@ def test_dead_letters_by_group(run: Run, store: Store, url: str) -> None:
     assert len(found) == 6
     assert "2 × send_receipt" in found[0]["seen"]
     assert "order 5 is gone" in found[0]["seen"]
-    assert "dead replay --group" in found[0]["do"]
+    assert "dead replay --kind send_receipt --group" in found[0]["do"]
     assert "2 more groups with 2 dead letters" in found[-1]["seen"]
     findings(run, url, "dead-letters", "--skip", "dead-letters", code=0)
+
+
+def test_two_kinds_that_fail_alike_are_replayed_apart(run: Run, store: Store, url: str) -> None:
+    kill(store, 2, message="the mail server is down")
+    kill(store, 1, message="the mail server is down", kind="send_invoice")
+    [receipts, invoices] = findings(run, url, "dead-letters")
+    [command] = re.findall("`holdfast (dead replay [^`]*)`", invoices["do"])
+    assert command.rpartition(" ")[2] in receipts["do"]
+    assert "replayed 1 dead letter" in run(*command.split(), "--url", url).stdout
+    assert "2 × send_receipt" in findings(run, url, "dead-letters")[0]["seen"]
 
 
 def test_a_silent_worker(run: Run, store: Store, url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from holdfast.dialects import SCHEMA_VERSION
 from holdfast.dialects.sessions import translated
 from holdfast.errors import StoreError
 from holdfast.flow import Steps, ask, flow
-from holdfast.model import WorkerInfo, when
+from holdfast.model import DeadGroup, WorkerInfo, when
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -136,13 +137,18 @@ def dead_letters(patient: Patient) -> Iterator[Finding]:
     for group in found[:GROUPS_SHOWN]:
         error = one_line(f"{group.error_type}: {group.error_message}", 100)
         seen = f"{group.count:,} × {group.kind}, last {age(now - group.last_at)} ago: {error}"
-        replay = f"`holdfast dead replay --group {group.group}` (or discard)"
-        yield Finding("dead-letters", "warning", seen, f"`holdfast dead show {group.sample_id}`; once mended, {replay}")
+        replay = f"`holdfast dead replay {_only(group)}` (or discard)"
+        yield Finding("dead-letters", "warning", seen, f"`holdfast dead show {group.sample_id}`; once fixed, {replay}")
     if rest := found[GROUPS_SHOWN:]:
         seen = f"{plural(len(rest), 'more group')} with {plural(sum(g.count for g in rest), 'dead letter')}"
         yield Finding("dead-letters", "warning", seen, "`holdfast dead groups` lists them")
     if not found:
         yield Finding("dead-letters", "ok", "there are none")
+
+
+def _only(group: DeadGroup) -> str:
+    """Name one line of `dead groups`: several kinds that fail alike share the id of their group."""
+    return f"--kind {shlex.quote(group.kind)} --group {group.group}"
 
 
 def workers(patient: Patient) -> Iterator[Finding]:
@@ -302,8 +308,8 @@ def _foreign_letters(patient: Patient, source: Shown) -> Iterator[Finding]:
     for group in found[:GROUPS_SHOWN]:
         error = one_line(f"{group.error_type}: {group.error_message}", 100)
         last = age(patient.now() - group.last_at)
-        replay = f"`holdfast dead replay --group {group.group} --store {source.name}` (or discard)"
-        do = f"`holdfast dead show {group.sample_id} --store {source.name}`; once mended, {replay}"
+        replay = f"`holdfast dead replay {_only(group)} --store {source.name}` (or discard)"
+        do = f"`holdfast dead show {group.sample_id} --store {source.name}`; once fixed, {replay}"
         seen = f"{source.name}: {group.count:,} × {group.kind}, last {last} ago: {error}"
         yield Finding("foreign", "warning", seen, do)
     if rest := found[GROUPS_SHOWN:]:

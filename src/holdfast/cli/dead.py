@@ -42,7 +42,7 @@ def dead() -> None:
     \b
     Example:
       holdfast dead groups --app shop:hf
-      holdfast dead replay --group 3f9c2a7d51e08b64 --app shop:hf
+      holdfast dead replay --kind send_receipt --group 3f9c2a7d51e08b64 --app shop:hf
     """
 
 
@@ -101,6 +101,8 @@ def _error(error: dict[str, Any] | None) -> str:
 @json_option
 def groups(limit: int, as_json: bool, **said: Any) -> None:
     """Group dead letters by kind and like errors, the largest group first.
+
+    The id of a group stands for the error: kinds that fail alike share it. Give --kind beside --group to mean one line.
 
     \b
     Example:
@@ -175,7 +177,7 @@ def replay(
     \b
     Example:
       holdfast dead replay --kind send_receipt --since 2h --dry-run --app shop:hf
-      holdfast dead replay --group 3f9c2a7d51e08b64 --yes --app shop:hf
+      holdfast dead replay --kind send_receipt --group 3f9c2a7d51e08b64 --yes --app shop:hf
       holdfast dead replay --store pdo:jobs --id 17 --app shop:hf
     """
     _check_meant(everything, said)

@@ -86,12 +86,12 @@ More to try:
     holdfast dead list --app shop:hf
     holdfast doctor --app shop:hf
 
-For PostgreSQL, run `pip install 'holdfast-db[postgres]'` (until the first release: `pip install '.[postgres]'` in a clone of
-Holdfast), then change four things in `shop.py`:
+For PostgreSQL, run `pip install 'holdfast-db[postgres]'` (until the first release: `pip install '.[postgres]'` in a clone
+of Holdfast), then change four things in `shop.py`:
 
 - the URL: `Holdfast("postgresql://user@host/shop")`;
-- in `send_receipt`, the parameter: `where id = $1` instead of `where id = ?` (asyncpg's form; in a `def` handler `tx` is a
-  psycopg connection: `tx.execute("... where id = %s", (order_id,))`);
+- in `send_receipt`, the parameter: `where id = $1` instead of `where id = ?` (asyncpg's form; in a `def` handler `tx`
+  is a psycopg connection: `tx.execute("... where id = %s", (order_id,))`);
 - in `place_order`, the connection: `psycopg.connect("postgresql://user@host/shop")` without the `begin`, and
   `insert into orders (item) values (%s) returning id` with `.fetchone()[0]` instead of `.lastrowid`;
 - in `prepare`, the connection too, with a `connection.commit()` before its `close()`, and the table's key:

@@ -71,7 +71,7 @@ def filter_options(command: F) -> F:
             click.option("--queue", help="Only this queue."),
             click.option("--kind", help="Only this kind."),
             click.option("--key", help="Only this ordering key."),
-            click.option("--group", help="Only dead letters of this group; `holdfast dead groups` lists them."),
+            click.option("--group", help="Only dead letters of this group, of any kind; `holdfast dead groups` lists them."),
             click.option("--error", help="Only where the last error (type: message) holds this text."),
             click.option("--since", type=MOMENT, help="From this time on: 2h for two hours ago, or 2026-05-01T12:30."),
             click.option("--until", type=MOMENT, help="Before this time."),

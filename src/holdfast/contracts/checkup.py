@@ -63,7 +63,7 @@ def _of_queue(count: ForeignCount, lag: float) -> Iterator[ForeignFinding]:
         do = "a worker takes them over; if they stay, none serves this queue: start one"
         yield ForeignFinding(count.source, "stale", "warning", seen, do)
     if count.dead:
-        do = f"`holdfast dead groups --store {count.source}`; once mended, `holdfast dead replay` (or discard)"
+        do = f"`holdfast dead groups --store {count.source}`; once fixed, `holdfast dead replay` (or discard)"
         seen = f"{count.queue}: {count.dead:,} dead letters"
         yield ForeignFinding(count.source, "dead", "warning", seen, do)
 
