@@ -42,7 +42,7 @@ imports:
 	@echo "==> import-linter"
 	@$(BIN)/lint-imports --no-logo
 
-fix: .venv/ready ## Mend what ruff can mend, and format
+fix: .venv/ready ## Fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
@@ -52,7 +52,7 @@ bench: .venv/ready ## Measure beside raw SQL and other queues (ARGS="--no-peers 
 kill: .venv/ready ## Kill workers at random for a minute and count what was lost
 	@$(BIN)/python -m tests.faults.kill --seconds $(SECONDS_OF_KILLING)
 
-histories: .venv/ready ## Do everything to jobs at once while processes die, three minutes a database, and check it
+histories: .venv/ready ## Run random mixes of operations while processes die, three minutes a database, and check it
 	@$(BIN)/python -m tests.histories --seconds $(SECONDS_OF_HISTORY) $(ARGS)
 
 galera: .venv/ready ## Kill a node of a three-node Galera cluster and count what was lost

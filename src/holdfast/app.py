@@ -95,7 +95,7 @@ class Holdfast:
     ) -> Any:
         """Register a function as the handler of a kind of job: `@hf.job` or `@hf.job(queue="mail", …)`.
 
-        kind: the name in the database, the function's own unless told. queue, priority: for its jobs unless they say
+        kind: the name in the database, by default the function's own. queue, priority: for its jobs unless they say
         otherwise. retry: how often and how late failed attempts run again. lease: how long a worker may be silent
         before another takes over; it is renewed while the handler runs. timeout: the longest one attempt may take.
         concurrency: how many of this kind one worker runs at once.
@@ -124,6 +124,8 @@ class Holdfast:
         connections of an ORM. For an async one it is the event loop, which must not be blocked. It is inside all
         middlewares and the time-out; the first is outermost. What it raises is a failed attempt.
         """
+        if not callable(make):
+            raise ConfigError("around_handler", "must be a function that takes a job and returns a `with` block", make)
         self.around_handlers.append(make)
         return make
 
@@ -257,7 +259,7 @@ class Holdfast:
 
     def migrate(self) -> list[str]:
         """Bring the tables to this library's version and return the names of the migrations that ran."""
-        with migrate.explained():
+        with migrate.explained(self.store.dialect.name):
             return [migration.name for migration in self.store.run(migrate.apply(self.store.migrations))]
 
     def close(self) -> None:

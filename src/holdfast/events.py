@@ -67,7 +67,7 @@ class WorkerStopped(Event, frozen=True):
 
 
 class WorkerBroke(Event, frozen=True):
-    """A part of the worker failed, which is a defect: the worker stops, and whoever runs it gets WorkerFailed."""
+    """A part of the worker failed, which is a bug in Holdfast: the worker stops, and `run()` raises WorkerFailed."""
 
     level = logging.ERROR
     worker: str
@@ -207,7 +207,7 @@ class ListenerRegained(Event, frozen=True):
 
 
 class LoopBlocked(Event, frozen=True):
-    """The event loop stood still for so many seconds that leases could hardly be renewed, or not at all.
+    """The event loop stood still for `seconds`, so that leases could hardly be renewed, or not at all.
 
     A handler blocked it (a long computation, a sync call in an async handler), or the process was stopped.
     """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 from holdfast import events
 from holdfast.apart import rest
 from holdfast.begins import Begins
-from holdfast.errors import Fatal, HoldfastError, LeaseLost
+from holdfast.errors import ConfigError, Fatal, HoldfastError, LeaseLost
 from holdfast.expiry import must_record
 from holdfast.fingerprint import ErrorRecord, fatal_in, type_name, words
 from holdfast.flow import Flow
@@ -242,7 +242,11 @@ class Executor:
 
     def _enter(self, stack: ExitStack, job: Job) -> None:
         for around in self.app.around_handlers:
-            stack.enter_context(around(job))
+            block = around(job)
+            if not hasattr(type(block), "__enter__"):
+                rule = "needs a function that returns a `with` block; add @contextmanager"
+                raise ConfigError("around_handler", rule, around)
+            stack.enter_context(block)
 
     def _give_up(self, work: Work, call: Call) -> None:
         """Leave a thread to itself: it cannot be stopped, only told, and the fence refuses what it may still write."""

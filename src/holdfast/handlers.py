@@ -151,7 +151,7 @@ class Handler(Generic[P, R]):
         tx: the caller's connection or session; the job is visible if and only if that transaction commits.
         priority: -100 to 100, higher first. run_after: a delay, or a datetime with a time zone.
         key: what the job is about, for order and partitioning.
-        idempotency_key: within `window` (a day unless told), a second enqueue finds the first job and adds none.
+        idempotency_key: within `window` (a day by default), a second enqueue finds the first job and adds none.
         unique: at most one live (waiting or running) job of this kind per text.
         lease: for this job alone; the handler's otherwise.
         notify: whether workers hear of it at commit (PostgreSQL); the store's setting by default. A transaction that

@@ -86,15 +86,18 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explained(database: str) -> Iterator[None]:
     """Say what a migration waited for in vain: the database names neither the table nor its holder."""
     try:
         yield
     except DatabaseBusy as error:
         if error.reason != "lock_timeout":
             raise
-        held = "another transaction holds one of Holdfast's tables, or another migrator is at work; run it again"
-        raise DatabaseBusy("lock_timeout", held) from error
+        held = "another transaction holds one of Holdfast's tables, or another migrator is at work."
+        # MySQL commits each statement that changes a table by itself.
+        kept = "What ran before stays." if database == "mysql" else "Nothing was changed."
+        cure = "End the long transaction (`holdfast doctor` names it) and run it again."
+        raise DatabaseBusy("lock_timeout", f"{held} {kept} {cure}") from error
 
 
 @flow

@@ -189,10 +189,11 @@ class QueueOptions:
         if retention is None:
             return cls(name)
         if not isinstance(retention, Mapping):
-            return cls(name, keep_done=retention)
+            return cls(name, keep_done=seconds(retention, "retention"))
         if strange := set(retention) - {"done", "dead", "cancelled"}:
             raise ConfigError("retention", "may name done, dead and cancelled", sorted(map(str, strange)))
-        return cls(name, **{f"keep_{outcome}": kept for outcome, kept in retention.items()})
+        kept = {outcome: seconds(each, f"retention[{outcome!r}]") for outcome, each in retention.items()}
+        return cls(name, **{f"keep_{outcome}": each for outcome, each in kept.items()})
 
 
 @dataclass(frozen=True)

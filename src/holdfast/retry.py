@@ -35,7 +35,8 @@ def seconds(value: Duration, field: str, *, at_least: float = 0.0, at_most: floa
         raise ConfigError(field, "must be seconds (int or float) or a timedelta", value)
     if not at_least <= number <= at_most:  # also refuses NaN
         most = "100 years" if at_most == LONGEST else f"{at_most / DAY:g} days" if at_most > DAY else "a day"
-        raise ConfigError(field, f"must be from {at_least:g} seconds to {most}", value)
+        least = "1 second" if at_least == 1 else f"{at_least:g} seconds"
+        raise ConfigError(field, f"must be from {least} to {most}", value)
     return float(number)
 
 

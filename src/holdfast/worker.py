@@ -58,7 +58,7 @@ CONNECTIONS = 6
 class Worker:
     """Runs an application's jobs: `async with hf.worker(): …` beside other work, or `await hf.worker().run()` alone.
 
-    queues: those to serve; all that the handlers name unless told. concurrency: attempts at once.
+    queues: those to serve; by default all that the handlers name. concurrency: attempts at once.
     poll: the longest pause between two looks at the queues, with jitter. drain: seconds that running handlers get to
     finish at a stop; then async ones are cancelled, and what is left goes back to its queue. name: a prefix of the
     worker's id in the registry. It installs no signal handlers and never exits the process.

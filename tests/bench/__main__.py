@@ -16,7 +16,7 @@ SETTINGS = {"shared_preload_libraries": "pg_stat_statements"}
 
 
 @click.command()
-@click.option("--on", "databases", multiple=True, type=click.Choice(DATABASES), help="Where; everywhere unless told.")
+@click.option("--on", "databases", multiple=True, type=click.Choice(DATABASES), help="Where; by default everywhere.")
 @click.option("--peers/--no-peers", "with_peers", default=True, help="Whether other queues take part on PostgreSQL.")
 @bench_options
 def main(databases: tuple[str, ...], with_peers: bool, **options: Any) -> None:

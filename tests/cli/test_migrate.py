@@ -70,7 +70,7 @@ def test_sql_from_a_version(run: Run, app: str, url: str) -> None:
     assert (after.stdout, after.stderr) == ("", f"Nothing to run after version {SCHEMA_VERSION}.\n")
     assert run("migrate", "sql", "--url", url, "--from", "current").stdout == ""
     for wrong in ("x", "-1", "99", "1.5"):
-        assert "is no version" in run("migrate", "sql", "--url", url, f"--from={wrong}", code=2).stderr
+        assert "is not a version" in run("migrate", "sql", "--url", url, f"--from={wrong}", code=2).stderr
 
 
 def test_tables_of_another_version_are_told_apart(run: Run, app: str, url: str) -> None:

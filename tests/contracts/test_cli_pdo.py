@@ -294,7 +294,7 @@ def test_migrate_makes_the_tables_that_store_names(bare: Run, hf: Holdfast) -> N
         ("jobs list --store pdo:jobs --error x", "error: pdo:jobs keeps no such thing"),
         ("jobs list --store pdo:jobs --state dead", "`holdfast dead list --store pdo:jobs` lists dead letters"),
         ("jobs list --store pdo:jobs --id 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f", "whole numbers"),
-        ("jobs list --id 17", "'17' is no job id"),
+        ("jobs list --id 17", "'17' is not a job id"),
         ("jobs retry 1 --store pdo:jobs --actor ada", "keeps no audit"),
         ("dead replay --all --store pdo:jobs --actor ada", "keeps no audit"),
         ("dead list --store pdo:jobs --after -1", "whole numbers"),

@@ -42,7 +42,7 @@ def test_anything_else_is_no_identifier(value: Any) -> None:
 
 def test_a_lease_is_as_long_as_the_tables_can_keep() -> None:
     assert round(LONGEST_LEASE * 1000) < 2**31
-    with pytest.raises(ConfigError, match="lease: must be from 1 seconds to 24 days; got"):
+    with pytest.raises(ConfigError, match="lease: must be from 1 second to 24 days; got"):
         HandlerOptions(lease=timedelta(days=25))
 
 
@@ -151,7 +151,7 @@ def test_retention_is_one_time_for_done_or_one_for_each_outcome() -> None:
 
 @pytest.mark.parametrize("retention", [{"failed": 3}, {"done": -1}, -1, "week"])
 def test_a_bad_retention_is_refused(retention: Any) -> None:
-    with pytest.raises(ConfigError, match=r"retention|keep_done"):
+    with pytest.raises(ConfigError, match="retention"):
         QueueOptions.of("mail", retention=retention)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Job, Retry, events
+from holdfast.errors import ConfigError
 from holdfast.wake import Watcher
 from holdfast.worker import Worker
 from tests.worker.stage import Stage
@@ -168,6 +169,40 @@ def test_a_hook_runs_around_the_handler_on_the_handlers_own_thread(sqlite_stage:
     assert threads["plain"] == threading.get_ident() != threads["threaded"]
     assert [stage.show(jobs[kind]).result for kind in ("threaded", "plain")] == ["kept", "kept"]
     assert stage.show(jobs["failing"]).errors[0]["message"] == "of the handler"
+
+
+def test_a_hook_that_cannot_be_called_is_refused_when_it_is_registered(sqlite_stage: Stage) -> None:
+    hook: Any = "close_old_connections"
+    with pytest.raises(ConfigError, match="around_handler: must be a function that takes a job"):
+        sqlite_stage.hf.around_handler(hook)
+    assert sqlite_stage.hf.around_handlers == []
+
+
+@pytest.mark.parametrize("colour", ["async", "def"])
+def test_a_hook_that_returns_no_with_block_fails_the_attempt_and_says_how_to_write_it(
+    sqlite_stage: Stage, colour: str
+) -> None:
+    stage, ran = sqlite_stage, []
+
+    def forgotten(job: Job) -> Iterator[None]:
+        yield
+
+    hook: Any = forgotten
+    stage.hf.around_handler(hook)
+
+    async def act() -> None:
+        ran.append("async")
+
+    def threaded() -> None:
+        ran.append("def")
+
+    chosen: Any = act if colour == "async" else threaded
+    job = stage.hf.job(kind="act", retry=Retry(max_attempts=1))(chosen).enqueue()
+    stage.work(poll=0.05)
+    [error] = stage.show(job).errors
+    assert "needs a function that returns a `with` block; add @contextmanager" in error["message"]
+    assert "forgotten" in error["message"]
+    assert ran == []
 
 
 @pytest.mark.parametrize("colour", ["async", "def"])

@@ -196,7 +196,8 @@ def tables(patient: Patient) -> Iterator[Finding]:
             bloated = True
             last = "never" if table.last_autovacuum is None else f"{age(datetime.now(UTC) - table.last_autovacuum)} ago"
             seen = f"{table.table}: {dead:,} dead rows beside {live:,} live ones; last autovacuum {last}"
-            do = f"end what holds the horizon (see transactions), then `vacuum (analyze) {table.table}`"
+            vacuum = f"`vacuum (analyze) {table.table}`"
+            do = f"end what keeps PostgreSQL from cleaning up dead rows (see transactions), then {vacuum}"
             yield Finding("tables", "warning", seen, do)
     if not bloated:
         yield Finding("tables", "ok", "no table carries many dead rows")

@@ -86,8 +86,8 @@ More to try:
     holdfast dead list --app shop:hf
     holdfast doctor --app shop:hf
 
-For PostgreSQL, run `pip install 'holdfast-db[postgres]'` (until the first release: `pip install '.[postgres]'` in a clone
-of Holdfast), then change four things in `shop.py`:
+For PostgreSQL, run `pip install 'holdfast-db[postgres]'` (until the first release: `pip install '.[postgres]'` in a
+clone of Holdfast), then change four things in `shop.py`:
 
 - the URL: `Holdfast("postgresql://user@host/shop")`;
 - in `send_receipt`, the parameter: `where id = $1` instead of `where id = ?` (asyncpg's form; in a `def` handler `tx`

@@ -71,7 +71,9 @@ def filter_options(command: F) -> F:
             click.option("--queue", help="Only this queue."),
             click.option("--kind", help="Only this kind."),
             click.option("--key", help="Only this ordering key."),
-            click.option("--group", help="Only dead letters of this group, of any kind; `holdfast dead groups` lists them."),
+            click.option(
+                "--group", help="Only dead letters of this group, whatever their kind; see `holdfast dead groups`."
+            ),
             click.option("--error", help="Only where the last error (type: message) holds this text."),
             click.option("--since", type=MOMENT, help="From this time on: 2h for two hours ago, or 2026-05-01T12:30."),
             click.option("--until", type=MOMENT, help="Before this time."),
@@ -279,7 +281,14 @@ def each(job_ids: tuple[str, ...], do: Callable[[str], str], said: dict[str, str
 @jobs.command()
 @filter_options
 @click.option("--interval", type=DURATION, default="1", show_default=True, help="Time between two looks.")
-@click.option("-n", "--lines", type=click.IntRange(1), default=10, show_default=True, help="Begin with the last ones.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Begin with this many of the last jobs.",
+)
 @click.option("--for", "duration", type=DURATION, help="Stop after this time.")
 @store_option
 @connection_options

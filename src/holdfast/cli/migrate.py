@@ -91,7 +91,7 @@ def apply() -> None:
                 click.echo(_complete(shared))
         return
     with open_store(tables=False) as store:
-        with flows.explained():
+        with flows.explained(store.dialect.name):
             ran = store.run_once(flows.apply(store.migrations))
         for migration in ran:
             click.echo(f"applied {migration.name}")
@@ -130,7 +130,7 @@ def _start(said: str, store: Store, newest: int) -> int:
     if said == "current":
         return _version(store)
     if not said.isdecimal() or int(said) > newest:
-        raise click.BadParameter(f"{said!r} is no version: 0 to {newest}, or `current`", param_hint="--from")
+        raise click.BadParameter(f"{said!r} is not a version: 0 to {newest}, or `current`", param_hint="--from")
     return int(said)
 
 

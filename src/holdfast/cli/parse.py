@@ -37,7 +37,7 @@ class Duration(_DurationType):
             return value
         seconds = _seconds(str(value).strip().lower())
         if seconds is None:
-            self.fail(f"{value!r} is no duration: write seconds (30) or units (90s, 15m, 1h30m, 7d)", param, ctx)
+            self.fail(f"{value!r} is not a duration: write seconds (30) or units (90s, 15m, 1h30m, 7d)", param, ctx)
         if seconds > _LONGEST:
             self.fail(f"{value!r} is more than 100 years", param, ctx)
         return timedelta(seconds=seconds)
@@ -68,7 +68,7 @@ class Moment(_MomentType):
         seconds = None if text.isdigit() else _seconds(text.lower())
         if seconds is None or seconds > _LONGEST:
             wanted = "2026-05-01, 2026-05-01T12:30+02:00, or 2h for two hours ago"
-            self.fail(f"{value!r} is no time: write {wanted}", param, ctx)
+            self.fail(f"{value!r} is not a time: write {wanted}", param, ctx)
         return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
@@ -82,7 +82,7 @@ class JobId(_TextType):
             return str(value).strip()
         text = str(value).strip().lower()
         if not re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", text):
-            self.fail(f"{value!r} is no job id: they look like 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f", param, ctx)
+            self.fail(f"{value!r} is not a job id: they look like 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f", param, ctx)
         return text
 
 

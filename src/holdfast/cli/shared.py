@@ -164,7 +164,7 @@ class Settings:
         raise Failure(
             "no database was named",
             Exit.USAGE,
-            "give --url sqlite:///shop.db (or postgresql://…), --app module:attribute, or set HOLDFAST_URL",
+            "give --url sqlite:///shop.db (or postgresql://…, mysql://…), --app module:attribute, or set HOLDFAST_URL",
         )
 
 
@@ -194,7 +194,10 @@ def connection_options(command: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--url", expose_value=False, callback=_keep, help="The database: sqlite:///shop.db, postgresql://…"
+                "--url",
+                expose_value=False,
+                callback=_keep,
+                help="The database: sqlite:///shop.db, postgresql://…, mysql://… (MariaDB too).",
             ),
             click.option("--app", expose_value=False, callback=_keep, help="Take the database of module:attribute."),
             click.option("--prefix", expose_value=False, callback=_keep, help="What the table names begin with."),

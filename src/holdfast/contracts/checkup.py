@@ -78,7 +78,7 @@ def _of_messages(name: str, tables: PdoTables) -> Steps[list[ForeignFinding]]:
     if malformed:
         row_id, flaw = malformed[0]
         seen = f"{_many(malformed, 'malformed message')} among the first {len(rows):,}, such as {row_id}: {flaw}"
-        do = f"mend their producer; a worker makes dead letters of them. `holdfast jobs show {row_id} --store {name}`"
+        do = f"fix their producer; a worker makes dead letters of them. `holdfast jobs show {row_id} --store {name}`"
         found.append(ForeignFinding(name, "malformed", "warning", seen, do))
     if timeless:
         seen = f"{_many(timeless, 'row')} with a time that is none, such as {timeless[0]}: others may never take them"
@@ -111,11 +111,11 @@ def _of_steps(name: str, tables: DurableTables) -> Steps[list[ForeignFinding]]:
     found = []
     if no_input:
         seen = f"{_many(no_input, 'task')} whose input is not JSON, such as {no_input[0]}"
-        do = "mend the engine that dispatched them; a worker fails them for good"
+        do = "fix the engine that dispatched them; a worker fails them for good"
         found.append(ForeignFinding(name, "malformed", "warning", seen, do))
     if no_output:
         seen = f"{_many(no_output, 'result')} without valid JSON, such as {no_output[0]}"
-        do = "an engine may stop there for ever: mend output and error in the row, and the worker that wrote it"
+        do = "an engine may stop there for ever: fix output and error in the row, and the worker that wrote it"
         found.append(ForeignFinding(name, "malformed", "problem", seen, do))
     return found
 

@@ -68,7 +68,7 @@ class Foreign:
     ) -> PdoQueue:
         """Serve the tables of InitPHP Queue's PDO transport, on MySQL, MariaDB or SQLite.
 
-        queue: for what is published without one. queues: those to serve, in this order; `queue` alone unless told.
+        queue: for what is published without one. queues: those to serve, in this order; by default `queue` alone.
         retry_after, timezone: as the PHP processes have them; all programs on the tables must agree.
         max_attempts, backoff: when a failed message is tried again, in seconds; the last delay repeats.
         unknown: what becomes of a message that no handler takes: fail (an attempt), delete, release (for later),
@@ -298,7 +298,7 @@ class PdoQueue(_Source):
         await self._arun(pdo_dead.discard(self.tables, failed_id))
 
     def prune(self, older: Duration) -> int:
-        """Delete dead letters older than so long and return how many; each chunk commits by itself."""
+        """Delete dead letters older than `older` and return how many; each chunk commits by itself."""
         age = timedelta(seconds=seconds(older, "older"))
         total, pruned = 0, PRUNE_CHUNK
         while pruned == PRUNE_CHUNK:

@@ -63,8 +63,8 @@ def _message(body: str, failed_id: int) -> Envelope:
         return read(raw) if isinstance(raw, str) else read("")
     except Malformed as flaw:
         raise Conflict(
-            f"Dead letter {failed_id} cannot be replayed: its body is no message ({reason}). "
-            "Mend the payload in the failed table first, or discard it."
+            f"Dead letter {failed_id} cannot be replayed: its body is not a message ({reason}). "
+            "Fix the payload in the failed table first, or discard it."
         ) from flaw
 
 

@@ -276,7 +276,7 @@ def checked(url: str) -> urls.Url:
 def tls_context(settings: dict[str, str], url: str) -> ssl.SSLContext | None:
     """Make what TLS needs from the URL's settings; None where they ask for none.
 
-    ssl_verify: `full` (certificate and host name), `ca` (certificate only), `none`; `full` unless told.
+    ssl_verify: `full` (certificate and host name), `ca` (certificate only), `none`; `full` by default.
     """
     if settings.get("ssl", "").lower() in ("false", "0", "no", "off", "disabled"):
         return None

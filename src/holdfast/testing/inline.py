@@ -52,7 +52,7 @@ def run_due(
 ) -> list[Ran]:
     """Run every due job, and those they enqueue, until none is due; return what ran, in order.
 
-    `ahead` runs as if so much time had passed, for delayed and retried jobs. A handler's exception is raised after the
+    `ahead` runs as if that time had passed, for delayed and retried jobs. A handler's exception is raised after the
     attempt is recorded; `raise_errors=False` leaves it to the outcome. Not inside a running event loop: `arun_due`.
     Inside Django's tests it refuses a database other than theirs; `own_database=True` says that it is for tests, too.
     """
