@@ -15,7 +15,7 @@ from contextlib import (
 )
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from holdfast.dialects.base import MARK, Dialect
+from holdfast.dialects.base import Dialect
 from holdfast.dialects.sessions import Clock, OwnSession, translated
 from holdfast.errors import DatabaseUnavailable, StoreError, TransactionEnded, TransactionError
 from holdfast.flow import AsyncSession, Flow, Statement, adrive, drive
@@ -268,14 +268,14 @@ def insist_on(mine: Any, now: Any) -> None:
 
 def begins(dialect: Dialect, lent: bool) -> list[str]:
     """List what begins a transaction, each a message; one that is lent is marked, so that it is known at its end."""
-    marked = [dialect.begin, f"savepoint {MARK}"] if lent and dialect.marks else [dialect.begin]
+    marked = [dialect.begin, dialect.mark] if lent and dialect.mark else [dialect.begin]
     return ["; ".join(marked)] if dialect.tidy else marked
 
 
 def ends(dialect: Dialect) -> list[str]:
     """List what ends a transaction that was lent."""
     commit = tidied("commit", dialect)
-    marked = [f"release savepoint {MARK}", commit] if dialect.marks else [commit]
+    marked = [dialect.insist, commit] if dialect.insist else [commit]
     return ["; ".join(marked)] if dialect.tidy else marked
 
 

@@ -29,7 +29,7 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 Style = Literal["named", "pyformat", "format", "qmark", "dollar"]
 
-# The savepoint that marks a handler's transaction.
+# What marks a handler's transaction.
 MARK = "holdfast_lent"
 TABLES = ("jobs", "finished", "dropped", "keys", "workers", "audit", "meta")
 SCHEMA_VERSION = 2
@@ -156,9 +156,10 @@ class Dialect(ABC):
     begin: ClassVar[str] = "begin"
     # What undoes a handler's changes to its session; sent behind the COMMIT or ROLLBACK of its transaction.
     tidy: ClassVar[str] = ""
-    # Whether a handler's transaction is marked by a savepoint, because the driver cannot tell it from the next: the
-    # savepoint is gone at the end if the transaction is another one by then.
-    marks: ClassVar[bool] = False
+    # What marks a handler's transaction where the driver cannot tell it from the next, and what fails at its end, naming
+    # `MARK`, if the mark is gone because the transaction is another one by then.
+    mark: ClassVar[str] = ""
+    insist: ClassVar[str] = ""
     # True where there is no async driver: async callers get the sync pump on a thread.
     embedded: ClassVar[bool] = False
     # True where a deleted row stays in the indexes until the server has cleaned up: claims begin at a floor then.

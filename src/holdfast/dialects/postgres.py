@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from holdfast import errors, urls
-from holdfast.dialects.base import Dialect, Style, chain
+from holdfast.dialects.base import MARK, Dialect, Style, chain
 from holdfast.dialects.sessions import AsyncpgSession, Clock
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement
@@ -48,7 +48,11 @@ class Postgres(Dialect):
     # committed since they began. Not said when connecting: behind a pooler the session is somebody else's next.
     begin: ClassVar[str] = "begin isolation level read committed"
     keeps_dead_rows: ClassVar[bool] = True
-    marks: ClassVar[bool] = True
+    # No savepoint: SET TRANSACTION would be refused after it. The cast fails if the setting went with its transaction.
+    mark: ClassVar[str] = "set local holdfast.lent = 'on'"
+    insist: ClassVar[str] = (
+        f"select coalesce(nullif(current_setting('holdfast.lent', true), ''), '{MARK} is gone')::boolean"
+    )
     # One message with the COMMIT: 30 µs of the server's time, where a message of its own takes 100 and more.
     tidy: ClassVar[str] = (
         "reset session authorization; reset all; close all; unlisten *; discard temp; select pg_advisory_unlock_all()"
@@ -155,8 +159,7 @@ class Postgres(Dialect):
             return errors.UniqueViolation(text)
         if state in ("42P01", "3F000"):
             return errors.SchemaMissing(text)
-        if state == "3B001":
-            # The savepoint that marks a handler's transaction is the only one that we name.
+        if state == "22P02" and f"{MARK} is gone" in text:
             return errors.TransactionEnded()
         if state == "25P02":
             return errors.TransactionAborted()

@@ -34,7 +34,8 @@ class Sqlite(Dialect):
     style: ClassVar[Style] = "qmark"
     embedded: ClassVar[bool] = True
     begin: ClassVar[str] = "begin immediate"
-    marks: ClassVar[bool] = True
+    mark: ClassVar[str] = f"savepoint {MARK}"
+    insist: ClassVar[str] = f"release savepoint {MARK}"
     row_wise: ClassVar[frozenset[str]] = frozenset({"enqueue_alike", "enqueue_many"})
 
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
