@@ -149,3 +149,38 @@ def test_a_claim_locks_no_job_that_it_does_not_take(store: Store, later: int) ->
     assert len(taken) == 10
     assert len(free) == 90
     assert not taken & free
+
+
+def sent(store: Store, work: Flow[Any]) -> tuple[int, int]:
+    """Run a flow; tell how many statements it sent, and how many rows the server read for them."""
+    with store.link() as link, link.raw.cursor() as cursor:
+
+        def counters() -> tuple[int, int]:
+            cursor.execute(
+                "show session status where variable_name = 'Questions' or variable_name like 'Handler_read%'"
+            )
+            found = dict(cursor.fetchall())
+            return int(found.pop("Questions")), sum(map(int, found.values()))
+
+        before, asked = counters(), counters()
+        link.transact(work)
+        after = counters()
+    return after[0] - asked[0] - (asked[0] - before[0]), after[1] - asked[1] - (asked[1] - before[1])
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_a_claim_from_many_queues_sends_few_statements_and_reads_few_rows(store: Store, many: bool) -> None:
+    """Whether the jobs of these kinds are few, so that their queues are known, or too many to look at each."""
+    queues = [f"q{n}" for n in range(200)]
+    store.run(jobs.enqueue_many([new_job(queue, kind="other", priority=n % 3) for queue in queues for n in range(2)]))
+    # One long queue, which nobody may walk through.
+    store.run(jobs.enqueue_many([new_job("q7", kind="other", delay_ms=3_600_000) for _ in range(5_000)]))
+    store.run(jobs.enqueue_many([new_job("q99", kind="wanted", priority=9) for _ in range(1_200 if many else 3)]))
+    statements, rows = sent(store, jobs.claim(queues, limit=2, leases={"wanted": 30_000}))
+    assert statements < 20
+    assert rows < 5_000
+    assert len(store.run(jobs.claim(queues, limit=1, leases={"wanted": 30_000}))) == 1
+    # Of kinds that are not there, nothing is looked for in any queue.
+    statements, rows = sent(store, jobs.claim(queues, limit=2, leases={"absent": 30_000}))
+    assert statements < 6
+    assert rows < 50

@@ -7,7 +7,8 @@ its rows are those of the last one that gives any, and the first that finds none
 only if the caller gives that parameter, so that a filter costs nothing where it is not used and no SQL is put together
 from text. A statement with a line that ends in `-- hop` finds the next level of one `:queue` above the last `:urgency`
 (its urgency, its first row's time, and whether that is due), and the statement after it takes up to `:limit` rows of
-one level: the levels of all `:queues` are taken from in their order, until there is enough.
+one level: the levels of all `:queues` are taken from in their order, until there is enough. Two statements before them
+are for many queues: `-- narrow` finds those worth a look, `-- survey` reads the first and last level of each at once.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _NAME = re.compile(rf"\bholdfast_(?:({'|'.join(TABLES)})\b)?")
 _RETURNS = re.compile(r"^\s*(select|with|pragma)\b|\breturning\b", re.IGNORECASE)
 _WHEN = re.compile(r"^(?P<line>.*?)[ \t]*-- when (?P<name>[a-z_]+)[ \t]*(?P<end>\n|$)", re.MULTILINE)
 _WHEN_BLOCK = re.compile(r"^[ \t]*-- when (?P<name>[a-z_]+):\n(?P<lines>.*?)^[ \t]*-- end\n", re.MULTILINE | re.DOTALL)
-_HOP = re.compile(r"-- hop[ \t]*$", re.MULTILINE)
+_MARK = re.compile(r"-- (narrow|survey|hop)[ \t]*$", re.MULTILINE)
 # A string literal, a cast, or a parameter: only the last is replaced.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%|\?")
 
@@ -58,7 +59,8 @@ class Compiled:
     sql: str
     names: tuple[str, ...]
     returns: bool
-    hops: bool = False
+    # What it is for in a claim that hops: narrow, survey, hop.
+    mark: str | None = None
 
     def positional(self, params: dict[str, Any]) -> tuple[Any, ...]:
         return tuple([params[name] for name in self.names])
@@ -128,7 +130,8 @@ def compile_statement(sql: str, style: Style) -> Compiled:
     text = _TOKEN.sub(write, sql)
     if not names:
         names = list(dict.fromkeys(m[1] for m in _TOKEN.finditer(sql) if m[1]))
-    return Compiled(text, tuple(names), bool(_RETURNS.search(sql)), bool(_HOP.search(sql)))
+    mark = _MARK.search(sql)
+    return Compiled(text, tuple(names), bool(_RETURNS.search(sql)), mark[1] if mark else None)
 
 
 @lru_cache

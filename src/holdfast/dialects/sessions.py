@@ -5,11 +5,13 @@ What to send is worked out once (`calls`); a session only sends it in its colour
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime
 from heapq import heappop, heappush
 from itertools import repeat
 from typing import Any, NamedTuple
+
+import msgspec
 
 from holdfast.dialects.base import Compiled, Dialect, Style
 from holdfast.errors import HoldfastError
@@ -19,12 +21,18 @@ Clock = Callable[[], Any]
 _BY_NAME = ("named", "pyformat")
 Args = Any
 Level = tuple[int, Any, str, Any]
+# Of a queue: its first urgency, the time of its first job, whether that is due, and its last urgency.
+Ends = tuple[int, Any, Any, int]
 
 # What SQLAlchemy is to do with each of our statements, whatever the caller has set on connection or engine: a cursor of
 # the server's takes no INSERT, and a stream is not read to its end.
 ORDINARY = {"stream_results": False, "yield_per": None, "no_parameters": False}
-# Below every urgency that a job can have.
-LOWEST = -32_768
+# Outside every urgency that a job can have.
+LOWEST, HIGHEST = -32_768, 32_767
+# From so many queues on they are looked at together; for fewer a hop each is quicker.
+MANY = 16
+# As many jobs as the statement that narrows queues reads at most: then there may be others elsewhere.
+SAMPLE = 1_000
 LANES = ("lane_queues", "lane_priorities", "lane_belows", "lane_aboves", "lane_floors", "lane_ceilings")
 # Outside every time that a job can have; without a zone, as MySQL's are.
 FIRST, LAST = datetime(1000, 1, 1), datetime(9999, 1, 1)
@@ -123,9 +131,8 @@ class Calls:
             return
         parts = iter(self._parts)
         for part in parts:
-            if part.hops:
-                take = self._taken_from_lanes if "lane_queues" in self._params else self._taken
-                yield from take(part, next(parts))
+            if part.mark == "narrow":
+                yield from self._taken_by_hops(part, next(parts), next(parts), next(parts))
             else:
                 yield self._call(part)
                 if not part.returns:
@@ -134,33 +141,52 @@ class Calls:
                 return
             self._before = self.rows
 
-    def _taken(self, hop: Compiled, take: Compiled) -> Iterator[Call]:
+    def _taken_by_hops(self, narrow: Compiled, survey: Compiled, hop: Compiled, take: Compiled) -> Iterator[Call]:
+        in_lanes = "lane_queues" in self._params
+        queues = list(dict.fromkeys(self._params["lane_queues"])) if in_lanes else self._params["queues"]
+        ends: dict[str, Ends] | None = None
+        if len(queues) >= MANY and self._params.get("kinds"):
+            yield self._call(narrow)
+            if sum(count for _, count, _ in self.rows) < SAMPLE:
+                worth = {queue for queue, _, due in self.rows if due}
+                queues = [queue for queue in queues if queue in worth]
+        if len(queues) >= MANY:
+            self._params["many"] = msgspec.json.encode(queues).decode()
+            yield self._call(survey)
+            ends = {queue: (first, at, due, last) for queue, first, at, due, last in self.rows}
+        levels = Levels(self, hop, ends)
+        yield from (self._taken_from_lanes if in_lanes else self._taken)(levels, take, queues)
+
+    def _taken(self, levels: Levels, take: Compiled, queues: Sequence[str]) -> Iterator[Call]:
         """Take from the most urgent level that is due, whatever queue has it, then from the next, until enough."""
         taken: list[Row] = []
-        levels: list[Level] = []
-        for queue in self._params["queues"]:
-            yield from self._hopped(hop, levels, queue, LOWEST)
-        while levels and self._params["limit"] > 0:
-            urgency, _, queue, due = heappop(levels)
+        known: list[Level] = []
+        for queue in queues:
+            yield from levels.next(known, queue, LOWEST)
+        while known and self._params["limit"] > 0:
+            urgency, _, queue, due = heappop(known)
             if due:
                 self._params |= {"queue": queue, "urgency": urgency}
                 yield self._call(take)
                 taken += self.rows
                 self._params["limit"] -= len(self.rows)
             if self._params["limit"] > 0:
-                yield from self._hopped(hop, levels, queue, urgency)
+                yield from levels.next(known, queue, urgency)
         self.rows = taken
 
-    def _taken_from_lanes(self, hop: Compiled, take: Compiled) -> Iterator[Call]:
+    def _taken_from_lanes(self, levels: Levels, take: Compiled, queues: Sequence[str]) -> Iterator[Call]:
         """Take from each lane in turn, until enough; in a gap between lanes, from the first level that is there."""
         taken: dict[Any, Row] = {}
+        worth = set(queues)
         for queue, priority, below, above, floor, ceiling in zip(*map(self._params.get, LANES), strict=True):
-            urgency = None if priority is None else -priority
-            if urgency is None:
-                self._params |= {"queue": queue, "urgency": -below, "until": -above}
-                yield self._call(hop)
-                urgency = self.rows[0][0] if self.rows else None
-            if urgency is not None:
+            if queue not in worth:
+                continue
+            found: list[Level] = []
+            if priority is None:
+                yield from levels.next(found, queue, -below, -above)
+            elif levels.may_have(queue, -priority):
+                found = [(-priority, None, queue, True)]
+            for urgency, *_ in found:
                 self._params |= {"queue": queue, "urgency": urgency}
                 self._params |= {"floor": floor or FIRST, "ceiling": ceiling or LAST}
                 yield self._call(take)
@@ -172,11 +198,9 @@ class Calls:
                 break
         self.rows = list(taken.values())
 
-    def _hopped(self, hop: Compiled, levels: list[Level], queue: str, after: int) -> Iterator[Call]:
-        self._params |= {"queue": queue, "urgency": after}
-        yield self._call(hop)
-        for urgency, first, due in self.rows:
-            heappush(levels, (urgency, first, queue, due))
+    def hopped(self, hop: Compiled, queue: str, after: int, until: int) -> Call:
+        self._params |= {"queue": queue, "urgency": after, "until": until}
+        return self._call(hop)
 
     def _call(self, part: Compiled) -> Call:
         if "found" in part.names:
@@ -196,6 +220,35 @@ class Calls:
             # A database in SQL_ASCII: psycopg does not read texts then. None of our columns is binary.
             rows = [[str(cell, "utf-8", "replace") if type(cell) is bytes else cell for cell in row] for row in rows]
         self.rows = rows
+
+
+class Levels:
+    """Where the levels of queues are: by a hop, or by what a survey of many queues says of their ends."""
+
+    def __init__(self, calls: Calls, hop: Compiled, ends: dict[str, Ends] | None) -> None:
+        self._calls = calls
+        self._hop = hop
+        self._ends = ends
+
+    def next(self, found: list[Level], queue: str, after: int, until: int = HIGHEST) -> Iterator[Call]:
+        """Add the first level between two urgencies, if there is one, to a heap."""
+        if self._ends is not None:
+            first, at, due, last = self._ends.get(queue, (HIGHEST, None, False, LOWEST))
+            if first >= until or last <= after:
+                return
+            if first > after:
+                heappush(found, (first, at, queue, due))
+                return
+        yield self._calls.hopped(self._hop, queue, after, until)
+        for urgency, at, due in self._calls.rows:
+            heappush(found, (urgency, at, queue, due))
+
+    def may_have(self, queue: str, urgency: int) -> bool:
+        """Tell whether a queue may have jobs on a level."""
+        if self._ends is None:
+            return True
+        first, _, _, last = self._ends.get(queue, (HIGHEST, None, False, LOWEST))
+        return bool(first <= urgency <= last)
 
 
 class DbapiSession:
