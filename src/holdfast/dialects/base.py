@@ -159,8 +159,8 @@ class Dialect(ABC):
     begin: ClassVar[str] = "begin"
     # What undoes a handler's changes to its session; sent behind the COMMIT or ROLLBACK of its transaction.
     tidy: ClassVar[str] = ""
-    # What marks a handler's transaction where the driver cannot tell it from the next, and what fails at its end, naming
-    # `MARK`, if the mark is gone because the transaction is another one by then.
+    # What marks a handler's transaction where the driver cannot tell it from the next, and what fails at its end if the
+    # mark is gone, because the transaction is another one by then; the error names `MARK`.
     mark: ClassVar[str] = ""
     insist: ClassVar[str] = ""
     # True where there is no async driver: async callers get the sync pump on a thread.
