@@ -281,7 +281,8 @@ class Executor:
         """Turn what the handler raised into an outcome."""
         if work.settled:
             # The effect and the completion are committed; what failed afterwards cannot undo them.
-            self.app.events.emit(events.FailedAfterDone(*self.about(work), _said(self._record(work, error))))
+            if work.interrupt is None:
+                self.app.events.emit(events.FailedAfterDone(*self.about(work), _said(self._record(work, error))))
             return self._done(work, None)
         if work.interrupt is not None:
             return self._interrupted(work, work.interrupt)

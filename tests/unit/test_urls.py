@@ -182,6 +182,7 @@ def test_no_application_shows_a_part_of_its_password(shape: str, scheme: str, pa
 @given(shape=st.sampled_from(SHAPES), scheme=SCHEMES, password=PASSWORDS)
 @example(SHAPES[0], "postgresql", "SECRET@WORD")
 @example(SHAPES[0], "mysql", "SECRET@WORD")
+@example(SHAPES[0], "mysql", "SECRET😀WORD")
 @example(SHAPES[0], "postgresql", "SECRET%WORD")
 def test_no_driver_is_given_a_password_that_it_would_quote(shape: str, scheme: str, password: str) -> None:
     """What is accepted is tried, at a port where nobody is."""

@@ -236,7 +236,7 @@ class Address:
     tls: ssl.SSLContext | None
 
     def arguments(self) -> dict[str, Any]:
-        common = {"database": self.database, "user": self.user, "password": self.password, "ssl": self.tls}
+        common = {"database": self.database, "user": self.user, "password": self.password.encode(), "ssl": self.tls}
         where = {"unix_socket": self.unix_socket} if self.unix_socket else {"host": self.host, "port": self.port}
         return common | where | {"charset": "utf8mb4", "autocommit": True, "client_flag": SESSION_TRACK}
 
