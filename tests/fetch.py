@@ -5,7 +5,7 @@ What cannot be had is told and left to the tests, which know whether to skip or 
 """
 
 from tests import servers
-from tests.contracts import engine, php
+from tests.foreign import engine, php
 
 NAMES = ("postgres", "pgbouncer", "mariadb", "mysql", "mysqlclient", "faketime", engine.NAME, php.NAME)
 

@@ -18,8 +18,9 @@ from holdfast.errors import (
 )
 from holdfast.handlers import Bound, Handler
 from holdfast.job import Job
-from holdfast.model import Enqueued
-from holdfast.retry import Cancel, Retry, Snooze
+from holdfast.store import migrate as migrate
+from holdfast.values.retry import Cancel, Retry, Snooze
+from holdfast.values.rows import Enqueued
 
 __all__ = [
     "Bound",

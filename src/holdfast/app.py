@@ -9,22 +9,22 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
-from holdfast import jobs, migrate
-from holdfast.adding import Drawn, again
+from holdfast import jobs
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
 from holdfast.events import Event, Events, JobsEnqueued, log_events
 from holdfast.flow import notifying
 from holdfast.handlers import Bound, Handler, likeness
-from holdfast.ids import new_id, new_ids
 from holdfast.job import Job
-from holdfast.model import Enqueued, NewJob
-from holdfast.options import EnqueueOptions, HandlerOptions, QueueOptions, StoreOptions, kind_name, switch
-from holdfast.payload import encode_value
-from holdfast.retry import Duration, Retry
-from holdfast.store import Store
+from holdfast.jobs.enqueueing import Drawn, again
+from holdfast.store import Store, migrate
+from holdfast.values.ids import new_id, new_ids
+from holdfast.values.options import EnqueueOptions, HandlerOptions, QueueOptions, StoreOptions, kind_name, switch
+from holdfast.values.payload import encode_value
+from holdfast.values.retry import Duration, Retry
+from holdfast.values.rows import Enqueued, NewJob
 
 if TYPE_CHECKING:
-    from holdfast.contracts.foreign import Foreign
+    from holdfast.foreign.served import Foreign
     from holdfast.worker import Worker
 
 P = ParamSpec("P")
@@ -245,7 +245,7 @@ class Holdfast:
     @cached_property
     def foreign(self) -> Foreign:
         """Tables that programs in other languages share: `hf.foreign.pdo(…)`, `hf.foreign.durable(…)`."""
-        from holdfast.contracts.foreign import Foreign
+        from holdfast.foreign.served import Foreign
 
         return Foreign(self)
 

@@ -26,6 +26,8 @@ HoldfastError
 ├── LeaseLost
 ├── JobNotFound
 ├── Conflict
+├── TimedOut                   recorded, not raised: the attempt took longer than the handler's time-out
+├── Unusable                   recorded, not raised: what the handler gave cannot be read
 └── WorkerFailed               a part of an embedded worker broke; the ``__cause__`` is what it raised
 
 Fatal                          raised by handlers, not by Holdfast: the job is not retried
@@ -37,8 +39,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypeVar
 
-from holdfast import urls
-from holdfast.urls import redact as redact
+from holdfast.values import urls
+from holdfast.values.urls import redact as redact
 
 BusyReason = Literal["deadlock", "serialisation", "busy", "lock_timeout"]
 
@@ -325,6 +327,20 @@ class Conflict(HoldfastError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+class TimedOut(HoldfastError):
+    """The attempt took longer than the handler's time-out."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"The attempt took longer than its time-out of {seconds:g} s.")
+
+
+class Unusable(HoldfastError):
+    """What the handler gave cannot be read."""
+
+    def __init__(self, what: str, given: str, flaw: str) -> None:
+        super().__init__(f"{what} ({given}) cannot be used: {flaw}")
 
 
 class WorkerFailed(HoldfastError):

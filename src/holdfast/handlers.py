@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
-from holdfast.adding import pattern_of
 from holdfast.errors import ConfigError
 from holdfast.flow import Pattern
-from holdfast.ids import bucket
 from holdfast.job import Job
-from holdfast.model import Enqueued, NewJob
-from holdfast.options import EnqueueOptions, HandlerOptions, switch
-from holdfast.payload import Signature, encode_value
+from holdfast.jobs.enqueueing import pattern_of
+from holdfast.values.ids import bucket
+from holdfast.values.options import EnqueueOptions, HandlerOptions, switch
+from holdfast.values.payload import Signature, encode_value
+from holdfast.values.rows import Enqueued, NewJob
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

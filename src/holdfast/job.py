@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast import jobs
 from holdfast.errors import Conflict
 from holdfast.flow import Flow, adrive, drive
-from holdfast.model import Lease, when
-from holdfast.payload import decode_value, encode_value
-from holdfast.sources import OURS, Source
-from holdfast.threaded import Threaded
+from holdfast.life.source import OURS, Source
+from holdfast.store.sqlite_async import Threaded
+from holdfast.values.payload import decode_value, encode_value
+from holdfast.values.rows import Lease, when
 
 if TYPE_CHECKING:
-    from holdfast.links import Lent, Link
     from holdfast.store import Store
+    from holdfast.store.connections import Lent, Link
 
 
 class Job:

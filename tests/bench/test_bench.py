@@ -10,7 +10,7 @@ import psycopg
 import pymysql
 import pytest
 
-from holdfast.dialects.mysql import split_url
+from holdfast.store.dialects.mysql import split_url
 
 ROWS = [
     "enqueue one",

@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 from holdfast import jobs
 from holdfast.cli import main
-from holdfast.fingerprint import ErrorRecord
-from holdfast.ids import new_ids
-from holdfast.model import Lease, NewJob
 from holdfast.store import Store
+from holdfast.values.failure import ErrorRecord
+from holdfast.values.ids import new_ids
+from holdfast.values.rows import Lease, NewJob
 
 APP = """
 from holdfast import Holdfast

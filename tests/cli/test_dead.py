@@ -7,8 +7,8 @@ import pytest
 from holdfast import admin
 from holdfast.admin import Filter
 from holdfast.cli import dead as module
-from holdfast.ids import new_id
 from holdfast.store import Store
+from holdfast.values.ids import new_id
 from tests.cli.conftest import Run, add, kill, lines
 
 

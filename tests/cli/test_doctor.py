@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import registry
 from holdfast.store import Store
+from holdfast.worker import registry
 from tests.cli.conftest import Run, add, claim, kill, lines
 from tests.cli.test_workers import INFO, silent
 from tests.servers import PgBouncer, Postgres
@@ -131,9 +131,9 @@ def test_a_transaction_that_holds_the_horizon(run: Run, pg_url: str) -> None:
 
 
 def test_dead_rows(run: Run, place: Path, pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast import health
+    from holdfast.admin import health
+    from holdfast.admin.health import TableHealth
     from holdfast.flow import Flow
-    from holdfast.health import TableHealth
 
     def bloated() -> Flow[list[TableHealth]]:
         def steps() -> Any:

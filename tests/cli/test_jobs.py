@@ -5,8 +5,8 @@ import json
 import pytest
 
 from holdfast import admin, jobs
-from holdfast.ids import new_id
 from holdfast.store import Store
+from holdfast.values.ids import new_id
 from tests.cli.conftest import Run, add, claim, kill, lines
 
 

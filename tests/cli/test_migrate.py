@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.dialects import SCHEMA_VERSION
 from holdfast.store import Store
+from holdfast.store.dialects import SCHEMA_VERSION
 from tests.cli.conftest import Run, lines
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from holdfast.cli.parse import DURATION, JOB_ID, MOMENT
 from holdfast.cli.render import Column, age, clean, plain_lines, write_table
-from holdfast.ids import new_id
+from holdfast.values.ids import new_id
 
 
 @pytest.mark.parametrize(

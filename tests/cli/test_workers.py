@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import admin, registry
+from holdfast import admin
 from holdfast.admin import Filter
 from holdfast.cli import shared
 from holdfast.cli import worker as module
 from holdfast.store import Store
+from holdfast.worker import registry
 from tests.cli.conftest import Run, add, lines
 
 INFO = json.dumps({"host": "web1", "pid": 4821, "queues": ["mail", "default"]})
@@ -84,7 +85,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen.update(options, app=app)
         return 0
 
-    monkeypatch.setattr("holdfast.process.main", main)
+    monkeypatch.setattr("holdfast.worker.process.main", main)
     monkeypatch.setattr(logging.root, "handlers", list(logging.root.handlers))
     monkeypatch.setattr(logging.root, "level", logging.root.level)
     return seen

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import migrate
-from holdfast.store import Store
+from holdfast.store import Store, migrate
 from holdfast.testing import empty
 from holdfast.testing.fixtures import clock, colour, do, look
 from tests.servers import MariaDB, MySQL, Postgres

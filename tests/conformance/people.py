@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import admin, jobs
-from holdfast.model import Lease
 from holdfast.testing import Clock, Do, failure, new_job
+from holdfast.values.rows import Lease
 
 
 def enqueued(do: Do, *args: str, **said: Any) -> str:

@@ -10,8 +10,8 @@ import pytest
 from holdfast import admin, jobs
 from holdfast.admin import Filter
 from holdfast.errors import ConfigError, JobNotFound
-from holdfast.ids import new_id
 from holdfast.testing import Clock, Do, failure
+from holdfast.values.ids import new_id
 from tests.conformance.people import buried, claimed, crowded, enqueued
 
 

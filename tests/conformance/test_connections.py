@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Holdfast, admin, jobs, migrate
+from holdfast import Holdfast, admin, jobs
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError
-from holdfast.model import NewJob
-from holdfast.options import StoreOptions
-from holdfast.store import Store
+from holdfast.store import Store, migrate
+from holdfast.values.options import StoreOptions
+from holdfast.values.rows import NewJob
 from tests.servers import Postgres
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import health, jobs, migrate
-from holdfast.options import StoreOptions
-from holdfast.store import Store
+from holdfast import jobs
+from holdfast.admin import health
+from holdfast.store import Store, migrate
 from holdfast.testing import Do, new_job
+from holdfast.values.options import StoreOptions
 from tests.servers import Postgres
 
 TABLES = {f"holdfast_{name}" for name in ("jobs", "finished", "dropped", "keys", "workers", "audit")}

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import jobs, migrate
-from holdfast.lanes import Lanes, Start, Width
-from holdfast.model import Finish, Lease, PutBack, when
-from holdfast.sources import JobsSource
-from holdfast.store import Store
+from holdfast import jobs
+from holdfast.jobs.positions import Lanes, Start, Width
+from holdfast.life.source import JobsSource
+from holdfast.store import Store, migrate
 from holdfast.testing import new_job
+from holdfast.values.rows import Finish, Lease, PutBack, when
 
 
 @pytest.fixture(params=["pg_url", "mariadb_url", "mysql_url"])

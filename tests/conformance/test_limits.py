@@ -9,10 +9,10 @@ import pytest
 
 from holdfast import Holdfast, Retry, admin, jobs
 from holdfast.errors import ConfigError
-from holdfast.model import PutBack
-from holdfast.options import MOST_BUCKETS
-from holdfast.retry import LONGEST, LONGEST_LEASE
 from holdfast.store import Store
+from holdfast.values.options import MOST_BUCKETS
+from holdfast.values.retry import LONGEST, LONGEST_LEASE
+from holdfast.values.rows import PutBack
 
 FIRST, LAST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, 23, 59, 59, tzinfo=UTC)
 LONG = timedelta(seconds=LONGEST_LEASE)

@@ -6,11 +6,10 @@ import time
 import pytest
 
 from holdfast import jobs
-from holdfast.dialects import sessions
-from holdfast.model import Lease, NewJob
-from holdfast.sources import JobsSource
-from holdfast.store import Store
+from holdfast.life.source import JobsSource
+from holdfast.store import Store, sessions
 from holdfast.testing import new_job
+from holdfast.values.rows import Lease, NewJob
 
 QUEUES = [f"q{n}" for n in range(3 * sessions.MANY)]
 LEASES = {"a": 30_000, "b": 30_000}

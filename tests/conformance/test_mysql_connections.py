@@ -6,10 +6,10 @@ from contextlib import closing
 
 import pytest
 
-from holdfast import jobs, migrate
+from holdfast import jobs
 from holdfast.errors import DatabaseUnavailable
 from holdfast.flow import Steps, flow, run_text
-from holdfast.store import Store
+from holdfast.store import Store, migrate
 from holdfast.testing import new_job
 from tests.servers import MariaDB
 

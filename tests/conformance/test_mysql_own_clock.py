@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from holdfast.dialects.mysql import Mysql
 from holdfast.flow import Statement
 from holdfast.store import Store
+from holdfast.store.dialects.mysql import Mysql
 
 
 @pytest.fixture(params=["mariadb", "mysql"])

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Retry, admin
-from holdfast.dialects.postgres import each_host, split_url
 from holdfast.errors import DatabaseUnavailable
+from holdfast.store.dialects.postgres import each_host, split_url
 from holdfast.testing.inline import run_due
 from tests.servers import HOST, Postgres, free_port
 

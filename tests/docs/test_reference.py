@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import errors, events, options
-from holdfast.contracts.foreign import DurableSteps, Foreign, PdoQueue
-from holdfast.dialects.base import TABLES
+from holdfast import errors, events
 from holdfast.events import Event
-from holdfast.sources import Source
+from holdfast.foreign.served import DurableSteps, Foreign, PdoQueue
+from holdfast.life.source import Source
+from holdfast.store.dialects.base import TABLES
+from holdfast.values import options
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 API, CONFIGURATION, ERRORS, EVENTS, SCHEMA = (
@@ -117,7 +118,7 @@ def test_every_table_has_its_section(table):
 
 @pytest.mark.parametrize("dialect", ["postgres", "mysql", "sqlite"])
 def test_every_column_is_in_the_schema(dialect):
-    folder = Path(holdfast.__file__).parent / "dialects" / "migrations" / dialect
+    folder = Path(holdfast.__file__).parent / "store" / "dialects" / "migrations" / dialect
     ddl = "".join(file.read_text("utf-8") for file in folder.glob("*.sql"))
     made = "".join(re.findall(r"^create table.*?^\)", ddl, re.MULTILINE | re.DOTALL))
     columns = set(re.findall(r"^    `?(\w+)`? \w+", made, re.MULTILINE)) - {"primary", "index", "unique"}

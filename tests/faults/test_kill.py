@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.jobs import LEASE_EXPIRED
-from holdfast.model import JobView
+from holdfast.life.expiry import LEASE_EXPIRED
+from holdfast.values.rows import JobView
 from tests.faults.kill import Effect, Ledger, kill
 
 SECONDS = 8

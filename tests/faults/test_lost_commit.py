@@ -10,15 +10,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Holdfast, jobs, migrate
-from holdfast.dialects.base import TABLES
+from holdfast import Holdfast, jobs
 from holdfast.errors import DatabaseUnavailable, LeaseLost
 from holdfast.flow import Flow, Steps, flow, run_text
 from holdfast.job import Job
-from holdfast.model import Enqueued, Finish, Lease, NewJob, PutBack
-from holdfast.store import Store
+from holdfast.store import Store, migrate
+from holdfast.store.dialects.base import TABLES
 from holdfast.testing import Clock, Do, Look, empty, failure, new_job
 from holdfast.testing.fixtures import colour, do
+from holdfast.values.rows import Enqueued, Finish, Lease, NewJob, PutBack
 from tests.proxy import Proxy
 from tests.servers import Postgres
 

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import Holdfast, Job, LeaseLost, jobs
 from holdfast.errors import QueryFailed
-from holdfast.model import Finish
+from holdfast.values.rows import Finish, Lease
 from tests.servers import PgBouncer, Postgres
 
 FEW = {"default_pool_size": "3"}
@@ -63,7 +63,7 @@ def count(hf: Holdfast, table: str) -> int:
         return int(link.raw.execute(f"select count(*) from {table}").fetchone()[0])  # noqa: S608 - a name of this file
 
 
-def finish(lease: jobs.Lease) -> Finish:
+def finish(lease: Lease) -> Finish:
     return Finish(lease.id, lease.fence, "done")
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import migrate
 from holdfast.flow import Flow
-from holdfast.store import Store
+from holdfast.store import Store, migrate
 from holdfast.testing import empty
 from tests.galera.cluster import Cluster
 

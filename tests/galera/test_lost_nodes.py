@@ -18,9 +18,9 @@ from holdfast.errors import DatabaseUnavailable, LeaseLost
 from holdfast.events import DatabaseLost, DatabaseRegained
 from holdfast.flow import Flow
 from holdfast.job import Job
-from holdfast.model import Enqueued, Finish, Lease, NewJob, PutBack
 from holdfast.store import Store
 from holdfast.testing import Look, empty, failure, new_job
+from holdfast.values.rows import Enqueued, Finish, Lease, NewJob, PutBack
 from holdfast.worker import Worker
 from tests.galera.cluster import Cluster
 from tests.races.stepping import PATIENCE, on_thread

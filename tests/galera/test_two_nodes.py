@@ -8,13 +8,13 @@ from typing import Any
 import pymysql
 import pytest
 
-from holdfast import Holdfast, admin, jobs, migrate
+from holdfast import Holdfast, admin, jobs
 from holdfast.errors import DatabaseBusy, LeaseLost
 from holdfast.flow import Flow, Steps, flow
 from holdfast.job import Job
-from holdfast.model import Enqueued, Lease
-from holdfast.store import Store
+from holdfast.store import Store, migrate
 from holdfast.testing import Live, Look, new_job
+from holdfast.values.rows import Enqueued, Lease
 from tests.galera.cluster import Cluster
 from tests.galera.conftest import Run
 from tests.races.stepping import stepped

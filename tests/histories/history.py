@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from holdfast.admin import AuditLine
-from holdfast.model import JobView, decoded
+from holdfast.values.rows import AuditLine, JobView, decoded
 from tests.histories.calls import Wanted
 from tests.histories.choices import WITHOUT_EFFECT
 from tests.histories.log import Event

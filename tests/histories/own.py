@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from holdfast.dialects.sqlite import path_of
 from holdfast.store import Store
+from holdfast.store.dialects.sqlite import path_of
 from tests.faults.shared import in_async_style, in_sync_style
 
 TABLES = (

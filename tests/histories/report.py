@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from holdfast.jobs import LEASE_EXPIRED
+from holdfast.life.expiry import LEASE_EXPIRED
 from tests.histories.checker import RULES, Violation
 from tests.histories.history import History
 from tests.histories.log import Event

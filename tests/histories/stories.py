@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin import AuditLine
-from holdfast.model import JobView
+from holdfast.values.rows import AuditLine, JobView
 from tests.histories.checker import check
 from tests.histories.history import Effect, History
 

@@ -7,8 +7,8 @@ and lists are bound, casts, row locks and notifications. What is left is the sam
 import re
 
 from holdfast import jobs
-from holdfast.dialects.base import read_sql
-from holdfast.model import Finish, Held, PutBack
+from holdfast.store.dialects.base import read_sql
+from holdfast.values.rows import Finish, Held, PutBack
 from tests.plans.explain import first_statement
 
 HEADER = re.compile(r"^-- ([a-z][a-z0-9_]*): ", re.MULTILINE)

@@ -9,16 +9,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import admin, health, jobs, migrate
-from holdfast.dialects import SCHEMA_VERSION
-from holdfast.dialects.base import TABLES
-from holdfast.dialects.postgres import channel_of
+from holdfast import admin, jobs
+from holdfast.admin import health
 from holdfast.errors import ConfigError, QueryFailed, SchemaMismatch, SchemaMissing
 from holdfast.flow import Steps, flow, run_text
-from holdfast.migrate import Migration
-from holdfast.options import StoreOptions
-from holdfast.store import Store
+from holdfast.store import Store, migrate
+from holdfast.store.dialects import SCHEMA_VERSION
+from holdfast.store.dialects.base import TABLES
+from holdfast.store.dialects.postgres import channel_of
+from holdfast.store.migrate import Migration
 from holdfast.testing import Look, new_job
+from holdfast.values.options import StoreOptions
 from tests.races.stepping import PATIENCE, on_thread, stepped
 
 BAD_NAMES = ["", "a;drop table x", "Upper", "1st", "a-b", "a.b", 'a"b', "a b", "é", "x" * 41, "a\n", 7]

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import jobs, migrate
-from holdfast.dialects import SCHEMA_VERSION
-from holdfast.dialects.base import TABLES, chosen, compile_statement
+from holdfast import jobs
 from holdfast.errors import ConfigError, DatabaseBusy, QueryFailed
-from holdfast.model import Enqueued
-from holdfast.options import StoreOptions
-from holdfast.outage import refused
-from holdfast.store import Store
+from holdfast.store import Store, migrate
+from holdfast.store.dialects import SCHEMA_VERSION
+from holdfast.store.dialects.base import TABLES, chosen, compile_statement
 from holdfast.testing import new_job
+from holdfast.values.options import StoreOptions
+from holdfast.values.rows import Enqueued
+from holdfast.worker.outage import refused
 from tests.migrations.sqldiff import queries
 
 POSTGRES, SQLITE, MYSQL = queries("postgres"), queries("sqlite"), queries("mysql")

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast import jobs, migrate
+from holdfast import jobs
 from holdfast.cli import main
 from holdfast.errors import QueryFailed
-from holdfast.options import StoreOptions
-from holdfast.store import Store
+from holdfast.store import Store, migrate
 from holdfast.testing import new_job
+from holdfast.values.options import StoreOptions
 
 SCHEMA = "work"
 

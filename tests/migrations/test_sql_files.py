@@ -4,11 +4,10 @@ import re
 
 import pytest
 
-from holdfast import migrate
-from holdfast.dialects.base import chosen, compile_statement
-from holdfast.dialects.postgres import Postgres
-from holdfast.options import StoreOptions
-from holdfast.store import Store
+from holdfast.store import Store, migrate
+from holdfast.store.dialects.base import chosen, compile_statement
+from holdfast.store.dialects.postgres import Postgres
+from holdfast.values.options import StoreOptions
 from tests.migrations.sqldiff import batch_columns, field_names, plain, queries
 
 POSTGRES, SQLITE = queries("postgres"), queries("sqlite")

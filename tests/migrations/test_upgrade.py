@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from holdfast import Holdfast, jobs, migrate
-from holdfast.dialects import SCHEMA_VERSION
+from holdfast import Holdfast, jobs
 from holdfast.errors import DatabaseBusy
-from holdfast.ids import new_id
-from holdfast.store import Store
+from holdfast.store import Store, migrate
+from holdfast.store.dialects import SCHEMA_VERSION
 from holdfast.testing import Look
+from holdfast.values.ids import new_id
 
 WAITING, BUSY = 60, 40
 NOW = {"sqlite": "unixepoch() * 1000000", "postgres": "statement_timestamp()", "mysql": "utc_timestamp(6)"}

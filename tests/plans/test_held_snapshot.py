@@ -8,12 +8,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import jobs, migrate
+from holdfast import jobs
 from holdfast.flow import Flow, Statement
-from holdfast.lanes import Lanes, Start
-from holdfast.model import Finish, Lease
-from holdfast.store import Store
+from holdfast.jobs.positions import Lanes, Start
+from holdfast.store import Store, migrate
 from holdfast.testing import new_job
+from holdfast.values.rows import Finish, Lease
 from tests.plans.explain import explain, first_statement, second_statement
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def test_a_reap_that_looks_back_a_little_reads_little(store: Store, connection: 
 
 def test_a_plan_does_not_outlive_the_table_that_it_was_made_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One made while the table was small reads all of it, and PostgreSQL keeps it until the table is analysed."""
-    monkeypatch.setattr("holdfast.dialects.postgres.PLANS_LIVE", 0.2)
+    monkeypatch.setattr("holdfast.store.dialects.postgres.PLANS_LIVE", 0.2)
     prepared = "select prepare_time from pg_prepared_statements where statement like 'update %'"
 
     async def main() -> tuple[list[Any], list[Any]]:

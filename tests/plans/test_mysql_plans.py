@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import jobs, migrate
-from holdfast.dialects.sessions import Calls
+from holdfast import jobs
 from holdfast.flow import Flow, Statement
-from holdfast.links import Link
-from holdfast.model import Finish
-from holdfast.store import Store
+from holdfast.store import Store, migrate
+from holdfast.store.connections import Link
+from holdfast.store.sessions import Calls
 from holdfast.testing import empty, new_job
+from holdfast.values.rows import Finish
 from tests.plans.explain import first_statement, second_statement
 from tests.servers import MariaDB
 

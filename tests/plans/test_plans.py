@@ -15,11 +15,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast import jobs, migrate
+from holdfast import jobs
 from holdfast.flow import Flow, Statement
-from holdfast.model import Finish, Lease, PutBack
-from holdfast.store import Store
+from holdfast.store import Store, migrate
 from holdfast.testing import failure, new_job
+from holdfast.values.rows import Finish, Lease, PutBack
 from tests.plans.explain import Plan, PlanKind, explain, first_statement, literal, second_statement
 from tests.servers import Postgres
 

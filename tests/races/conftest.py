@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast import migrate
-from holdfast.options import StoreOptions
-from holdfast.store import Store
+from holdfast.store import Store, migrate
 from holdfast.testing import empty
+from holdfast.values.options import StoreOptions
 from tests.servers import MariaDB, Postgres
 
 

@@ -16,8 +16,8 @@ import pymysql
 import pytest
 
 from holdfast.flow import Flow, Statement
-from holdfast.links import Link
 from holdfast.store import Store
+from holdfast.store.connections import Link
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ import pytest
 
 from holdfast import admin, jobs
 from holdfast.admin import Filter
-from holdfast.dialects.postgres import Postgres
 from holdfast.errors import Conflict, JobNotFound
-from holdfast.model import Lease
 from holdfast.store import Store
+from holdfast.store.dialects.postgres import Postgres
 from holdfast.testing import failure, new_job
+from holdfast.values.rows import Lease
 from tests.races.stepping import PATIENCE, blocked, on_postgres, stepped
 
 

@@ -5,9 +5,9 @@ import pytest
 from holdfast import admin, jobs
 from holdfast.errors import Conflict, LeaseLost
 from holdfast.flow import Steps, flow
-from holdfast.model import Lease
 from holdfast.store import Store
 from holdfast.testing import Look, failure, new_job
+from holdfast.values.rows import Lease
 from tests.races.stepping import PATIENCE, blocked, stepped
 
 pytestmark = pytest.mark.parametrize("race_url", ["mariadb", "mysql"], indirect=True)

@@ -8,12 +8,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast import Job, jobs, migrate
+from holdfast import Job, jobs
 from holdfast.errors import DatabaseBusy, LeaseLost
 from holdfast.flow import Steps, flow
-from holdfast.model import Enqueued, Finish, Lease, PutBack
-from holdfast.store import Store
+from holdfast.store import Store, migrate
 from holdfast.testing import Clock, Look, failure, new_job
+from holdfast.values.rows import Enqueued, Finish, Lease, PutBack
 from tests.races.stepping import PATIENCE, Counted, Stepped, blocked, on_postgres, on_thread, stepped
 
 

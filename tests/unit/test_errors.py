@@ -32,6 +32,8 @@ SAMPLES: list[HoldfastError] = [
     errors.LeaseLost("0190", 3),
     errors.JobNotFound("0190"),
     errors.Conflict("a leased job cannot be replayed"),
+    errors.TimedOut(5),
+    errors.Unusable("The returned Snooze", "holdfast.values.retry.Snooze", "ValueError: no delay"),
     errors.WorkerFailed("web1-12-ab", "holdfast-settler"),
 ]
 

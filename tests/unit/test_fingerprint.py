@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.fingerprint import ErrorRecord, fingerprint
+from holdfast.values.failure import ErrorRecord, fingerprint
 
 TIMES = {"started_at": "2030-01-01T00:00:00+00:00", "failed_at": "2030-01-01T00:00:01+00:00"}
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import ids
 from holdfast.errors import ConfigError
-from holdfast.ids import bucket, new_id, new_ids, parse_id
+from holdfast.values import ids
+from holdfast.values.ids import bucket, new_id, new_ids, parse_id
 
 
 def test_an_id_is_a_uuid_of_version_7_with_the_time_in_front() -> None:

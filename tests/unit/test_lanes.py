@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.lanes import (
+from holdfast.jobs.positions import (
     BOTTOM,
     DEAR_EVERY,
     DEEP,
@@ -23,7 +23,7 @@ from holdfast.lanes import (
     LookBack,
     Start,
 )
-from holdfast.model import Lease
+from holdfast.values.rows import Lease
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CHEAP, DEAR = 0.001, 1.0

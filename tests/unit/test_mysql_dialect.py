@@ -6,11 +6,11 @@ import pymysql
 import pytest
 
 from holdfast import errors
-from holdfast.dialects import dialect_for
-from holdfast.dialects.base import compile_statement
-from holdfast.dialects.mysql import Mysql, check, split_url
 from holdfast.errors import ConfigError
-from holdfast.options import StoreOptions
+from holdfast.store.dialects import dialect_for
+from holdfast.store.dialects.base import compile_statement
+from holdfast.store.dialects.mysql import Mysql, check, split_url
+from holdfast.values.options import StoreOptions
 
 STRICT = "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION"
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.dialects import dialect_for
-from holdfast.dialects.base import Dialect, chosen, optional_names
 from holdfast.flow import Statement
-from holdfast.options import StoreOptions
+from holdfast.store.dialects import dialect_for
+from holdfast.store.dialects.base import Dialect, chosen, optional_names
+from holdfast.values.options import StoreOptions
 
 SQL = """select id from t
  where true

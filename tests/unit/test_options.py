@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.options import EnqueueOptions, HandlerOptions, QueueOptions, StoreOptions, identifier, kind_name, seconds
-from holdfast.retry import LONGEST_LEASE, Retry
+from holdfast.values.options import (
+    EnqueueOptions,
+    HandlerOptions,
+    QueueOptions,
+    StoreOptions,
+    identifier,
+    kind_name,
+    seconds,
+)
+from holdfast.values.retry import LONGEST_LEASE, Retry
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, jobs
-from holdfast.dialects.base import Dialect, Style
-from holdfast.dialects.sessions import only_call
 from holdfast.flow import Flow, Statement
 from holdfast.handlers import Handler
+from holdfast.store.dialects.base import Dialect, Style
+from holdfast.store.sessions import only_call
 
 DIALECTS: list[tuple[str, Style]] = [
     ("sqlite:///:memory:", "qmark"),

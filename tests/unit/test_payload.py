@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge
-from holdfast.payload import Signature, decode_value, encode_value
+from holdfast.values.payload import Signature, decode_value, encode_value
 
 LIMIT = 1_000_000
 

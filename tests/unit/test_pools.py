@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import DatabaseBusy
-from holdfast.pools import AsyncPool, Pool
+from holdfast.store.pool import AsyncPool, Pool
 
 
 class Alive:

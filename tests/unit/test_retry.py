@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.retry import Cancel, Retry, Snooze
+from holdfast.values.retry import Cancel, Retry, Snooze
 
 
 def test_the_default_waits_ten_seconds_then_doubles_up_to_five_minutes() -> None:

@@ -10,11 +10,11 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Holdfast
-from holdfast.dialects import dialect_for
 from holdfast.errors import ConfigError, DatabaseUnavailable, HoldfastError
-from holdfast.options import StoreOptions
 from holdfast.store import Store
-from holdfast.urls import MASK, Url, read, redact, shown
+from holdfast.store.dialects import dialect_for
+from holdfast.values.options import StoreOptions
+from holdfast.values.urls import MASK, Url, read, redact, shown
 
 READ = {
     "postgresql://ann:s3cret@db:5433/shop?sslmode=require": ("ann", "s3cret", "db:5433", "shop"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.dialects import SCHEMA_VERSION
+from holdfast.store.dialects import SCHEMA_VERSION
 from tests.servers import MariaDB, MySQL, Postgres
 from tests.worker.processes import Crew, crew_on
 from tests.worker.stage import Stage

@@ -12,9 +12,9 @@ import psycopg
 
 from holdfast import Holdfast, admin
 from holdfast.events import Event
-from holdfast.ids import new_id
-from holdfast.model import JobView
 from holdfast.store import Store
+from holdfast.values.ids import new_id
+from holdfast.values.rows import JobView
 from holdfast.worker import Worker
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Cancel, Fatal, Holdfast, Job, Retry, Snooze, events
 from holdfast.events import Event, JobDone, JobStarted
-from holdfast.retry import LONGEST
+from holdfast.values.retry import LONGEST
 from holdfast.worker import Worker
 from tests.worker.stage import Stage
 

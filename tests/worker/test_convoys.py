@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import admin
-from holdfast.payload import decode_value
+from holdfast.values.payload import decode_value
 from tests.worker.processes import Crew, until
 
 INNOCENTS = 15

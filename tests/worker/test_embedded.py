@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Retry, events, process
-from holdfast.appetite import Appetite
+from holdfast import Retry, events
 from holdfast.errors import WorkerFailed
-from holdfast.worker import Worker
+from holdfast.worker import Worker, process
+from holdfast.worker.demand import Appetite
 from tests.worker.stage import Stage
 
 

@@ -328,7 +328,7 @@ def test_a_lost_answer_to_a_claim_leaves_no_lease_behind(pg_stage: Stage, reques
 
 
 def test_the_registry_knows_the_worker_and_can_drain_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.upkeep.BEAT", 0.05)
+    monkeypatch.setattr("holdfast.worker.upkeep.BEAT", 0.05)
 
     @stage.hf.job
     async def act() -> None: ...

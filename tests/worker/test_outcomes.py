@@ -169,7 +169,7 @@ def test_an_attempt_past_its_timeout_fails(stage: Stage, colour: str) -> None:
     stage.work(poll=0.05)
     shown = stage.show(job)
     assert (shown.state, shown.result) == ("done", "second")
-    assert [error["type"] for error in shown.errors] == ["holdfast.executor.TimedOut"]
+    assert [error["type"] for error in shown.errors] == ["holdfast.errors.TimedOut"]
 
 
 def test_a_kind_runs_no_more_at_once_than_it_may(stage: Stage) -> None:

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import events, process, upkeep
-from holdfast import worker as worker_module
-from holdfast.appetite import AHEAD, Appetite
+from holdfast import events
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, QueryFailed, UniqueViolation
-from holdfast.outage import Outage, refused
-from holdfast.slots import Slots
-from holdfast.sources import JobsSource
-from holdfast.threads import Threads
-from holdfast.worker import Worker
+from holdfast.life.source import JobsSource
+from holdfast.worker import Worker, process, upkeep
+from holdfast.worker import worker as worker_module
+from holdfast.worker.demand import AHEAD, Appetite
+from holdfast.worker.handler_threads import Threads
+from holdfast.worker.outage import Outage, refused
+from holdfast.worker.slots import Slots
 
 
 def test_threads_start_as_needed_and_are_used_again() -> None:
@@ -131,8 +131,8 @@ def test_limited_kinds_are_planned_by_themselves() -> None:
 
 
 def test_an_outage_is_said_once_and_only_a_later_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.outage.FIRST_PAUSE", 0.001)
-    monkeypatch.setattr("holdfast.outage.LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr("holdfast.worker.outage.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("holdfast.worker.outage.LONGEST_PAUSE", 0.001)
     said: list[events.Event] = []
     outage = Outage("w", said.append)
 

@@ -177,7 +177,7 @@ def test_children_stop_when_their_parent_is_gone(crew: Crew) -> None:
 
 def test_a_database_in_memory_is_for_one_process() -> None:
     from holdfast import ConfigError
-    from holdfast.process import main
+    from holdfast.worker.process import main
 
     with Holdfast("sqlite:///:memory:") as hf, pytest.raises(ConfigError, match="one process"):
         main(hf, processes=2)

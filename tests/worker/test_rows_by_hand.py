@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast import Retry, admin, events, suspects, upkeep
-from holdfast.ids import new_id
-from holdfast.worker import Worker
+from holdfast import Retry, admin, events
+from holdfast.values.ids import new_id
+from holdfast.worker import Worker, suspects, upkeep
 from tests.worker.stage import Stage
 
 LONG_AGO = {"sqlite": "1", "postgres": "'2001-01-01'", "mysql": "'2001-01-01'"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import slots
-from holdfast.slots import Slots
+from holdfast.worker import slots
+from holdfast.worker.slots import Slots
 
 COUNT = 20
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Job, Retry, admin, begins, events, jobs, suspects, worker
-from holdfast import worker as worker_module
-from holdfast.begins import Begins
-from holdfast.model import Enqueued
-from holdfast.suspects import Line
-from holdfast.worker import Worker
+from holdfast import Job, Retry, admin, events, jobs
+from holdfast.values.rows import Enqueued
+from holdfast.worker import Worker, begins, suspects, worker
+from holdfast.worker import worker as worker_module
+from holdfast.worker.begins import Begins
+from holdfast.worker.suspects import Line
 from tests.worker.stage import Stage
 
 AT_ONCE = Retry(max_attempts=5, first_delay=0, max_delay=0, jitter=0)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import Conflict, Handler, Job, LeaseLost, Retry, events
-from holdfast.dialects import mysql
+from holdfast.store.dialects import mysql
 from tests.worker.stage import Stage
 
 AT_ONCE = Retry(max_attempts=3, first_delay=0, max_delay=0, jitter=0)

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 from holdfast import Retry, events
-from holdfast.dialects.sqlite import path_of
 from holdfast.errors import DatabaseUnavailable
-from holdfast.options import StoreOptions
 from holdfast.store import Store
-from holdfast.wake import MysqlWatcher, PostgresListener, SqliteWatcher, log_stamp
+from holdfast.store.dialects.sqlite import path_of
+from holdfast.values.options import StoreOptions
 from holdfast.worker import Worker
+from holdfast.worker.wake import MysqlWatcher, PostgresListener, SqliteWatcher, log_stamp
 from tests.proxy import Proxy
 from tests.servers import MariaDB
 from tests.worker.stage import Stage
@@ -34,7 +34,7 @@ with Holdfast(sys.argv[1]) as hf:
 @pytest.fixture
 def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers pause for their whole `poll` from the first time on."""
-    monkeypatch.setattr("holdfast.worker.FIRST_POLL", 1000.0)
+    monkeypatch.setattr("holdfast.worker.worker.FIRST_POLL", 1000.0)
 
 
 @pytest.mark.usefixtures("sleepy")
@@ -161,8 +161,8 @@ def test_a_deaf_listener_is_noticed_by_its_missing_echo(
     pg_stage: Stage, pg_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = pg_stage
-    monkeypatch.setattr("holdfast.wake.PROBE", 0.05)
-    monkeypatch.setattr("holdfast.wake.ECHO", 0.5)
+    monkeypatch.setattr("holdfast.worker.wake.PROBE", 0.05)
+    monkeypatch.setattr("holdfast.worker.wake.ECHO", 0.5)
     hf = stage.app(listen_url=pg_proxy.url(stage.url), connect_timeout=1)
 
     @hf.job
@@ -183,7 +183,7 @@ def test_a_deaf_listener_is_noticed_by_its_missing_echo(
 
 
 def test_a_pooler_that_drops_notifications_is_named(pg_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.wake.ECHO", 0.2)
+    monkeypatch.setattr("holdfast.worker.wake.ECHO", 0.2)
     stage = pg_stage
     monkeypatch.setattr(PostgresListener, "_heard", lambda *_: None)
 
@@ -202,7 +202,7 @@ def test_a_pooler_that_drops_notifications_is_named(pg_stage: Stage, monkeypatch
 
 def test_a_watcher_that_fails_comes_back(sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = sqlite_stage
-    monkeypatch.setattr("holdfast.wake.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("holdfast.worker.wake.FIRST_PAUSE", 0.02)
     real, failures = SqliteWatcher._version, iter([True, True])
 
     def sometimes(self: SqliteWatcher, link: Any) -> Any:
@@ -242,7 +242,7 @@ def test_a_watcher_whose_server_falls_silent_comes_back(
     mariadb_stage: Stage, mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = mariadb_stage
-    monkeypatch.setattr("holdfast.wake.ECHO", 0.5)
+    monkeypatch.setattr("holdfast.worker.wake.ECHO", 0.5)
 
     async def watch(proxy: Proxy) -> None:
         hf = stage.app(url=proxy.url(stage.url), connect_timeout=1)
@@ -312,7 +312,7 @@ def test_a_watcher_reads_the_change_counter_only_when_the_log_was_written(
         return real(self, link)
 
     monkeypatch.setattr(SqliteWatcher, "_version", counted)
-    monkeypatch.setattr("holdfast.wake.WATCH", 0.001)
+    monkeypatch.setattr("holdfast.worker.wake.WATCH", 0.001)
 
     @stage.hf.job
     async def act() -> None: ...

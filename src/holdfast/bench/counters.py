@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from holdfast.dialects import dialect_for
-from holdfast.options import StoreOptions
+from holdfast.store.dialects import dialect_for
+from holdfast.values.options import StoreOptions
 
 # The ids of transactions and the position of the log are exact at once; the counts of rows come when a connection ends.
 POSTGRES = """

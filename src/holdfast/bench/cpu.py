@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from holdfast.dialects import dialect_for
-from holdfast.options import StoreOptions
+from holdfast.store.dialects import dialect_for
+from holdfast.values.options import StoreOptions
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from holdfast import Holdfast, admin
-from holdfast.dialects.base import TABLES
 from holdfast.handlers import Bound
+from holdfast.store.dialects.base import TABLES
 
 KEPT, DELETED, STAMPED = "kept", "deleted", "stamped"
 # Attempts at once. A no-op handler never waits, so more slots change little; the default of a worker is 20.

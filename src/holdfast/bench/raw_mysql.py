@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from holdfast.bench.by_hand import age, payload, stamp, written
-from holdfast.dialects import dialect_for
-from holdfast.ids import new_id
-from holdfast.options import StoreOptions
-from holdfast.wake import LOOK
+from holdfast.store.dialects import dialect_for
+from holdfast.values.ids import new_id
+from holdfast.values.options import StoreOptions
+from holdfast.worker.wake import LOOK
 
 BATCH, LOOPS = 1000, 2
 

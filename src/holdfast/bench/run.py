@@ -15,8 +15,8 @@ from holdfast.bench.counters import counters_for
 from holdfast.bench.measure import Result, Size, measured
 from holdfast.bench.rows import rows
 from holdfast.bench.side import EVERYTHING, Side, Spec, child
-from holdfast.dialects import dialect_for
-from holdfast.options import StoreOptions
+from holdfast.store.dialects import dialect_for
+from holdfast.values.options import StoreOptions
 
 Said = Callable[[str], None]
 

@@ -16,9 +16,9 @@ from holdfast.bench.cpu import machine_seconds, server_seconds
 from holdfast.bench.measure import quantile
 from holdfast.bench.run import Said, opened
 from holdfast.bench.side import Side, child
-from holdfast.dialects import dialect_for
 from holdfast.errors import ConfigError
-from holdfast.options import StoreOptions
+from holdfast.store.dialects import dialect_for
+from holdfast.values.options import StoreOptions
 
 OURS = child("holdfast")
 # Seconds of CPU that a handler takes which has something to do.

@@ -11,18 +11,21 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast import admin, health, migrate, registry
+from holdfast import admin
+from holdfast.admin import health
 from holdfast.cli.foreign import groups
 from holdfast.cli.render import age, one_line, plural
 from holdfast.cli.shared import missing_file
 from holdfast.cli.workers import status_of
-from holdfast.contracts import checkup, views
-from holdfast.contracts.views import Shown
-from holdfast.dialects import SCHEMA_VERSION
-from holdfast.dialects.sessions import translated
 from holdfast.errors import StoreError
 from holdfast.flow import Steps, ask, flow
-from holdfast.model import DeadGroup, WorkerInfo, when
+from holdfast.foreign import checkup, views
+from holdfast.foreign.views import Shown
+from holdfast.store import migrate
+from holdfast.store.dialects import SCHEMA_VERSION
+from holdfast.store.sessions import translated
+from holdfast.values.rows import DeadGroup, WorkerInfo, when
+from holdfast.worker import registry
 
 if TYPE_CHECKING:
     from holdfast.store import Store

@@ -26,7 +26,7 @@ from holdfast.cli.shared import (
     open_store,
     store_option,
 )
-from holdfast.contracts.views import Wanted
+from holdfast.foreign.views import Wanted
 
 if TYPE_CHECKING:
     from holdfast.store import Store

@@ -13,17 +13,18 @@ import click
 
 from holdfast.cli.render import plural, print_json, print_notes
 from holdfast.cli.shared import Exit, Failure, confirm, current, did_you_mean, missing_file
-from holdfast.contracts import pdo_dead, views
-from holdfast.contracts.pdo import PdoTables
-from holdfast.contracts.pdo_dead import Replays
-from holdfast.contracts.views import After, Shown, Wanted
 from holdfast.errors import Conflict, ForeignTablesMissing
-from holdfast.model import DeadGroup, JobView
+from holdfast.foreign import views
+from holdfast.foreign.pdo import dead as pdo_dead
+from holdfast.foreign.pdo.dead import Replays
+from holdfast.foreign.pdo.flows import PdoTables
+from holdfast.foreign.views import After, Shown, Wanted
+from holdfast.values.rows import DeadGroup, JobView
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.contracts.foreign import DurableSteps, PdoQueue
     from holdfast.flow import Flow
+    from holdfast.foreign.served import DurableSteps, PdoQueue
     from holdfast.store import Store
 
 Read = Callable[..., "Flow[list[JobView]]"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast import admin
-from holdfast.admin import Filter, JobView
+from holdfast.admin import Filter
 from holdfast.cli import foreign
 from holdfast.cli.parse import DURATION, JOB_ID, MOMENT
 from holdfast.cli.render import (
@@ -36,9 +36,9 @@ from holdfast.cli.shared import (
     open_store,
     store_option,
 )
-from holdfast.contracts.views import Wanted
 from holdfast.errors import Conflict, JobNotFound
-from holdfast.model import OUTCOMES
+from holdfast.foreign.views import Wanted
+from holdfast.values.rows import OUTCOMES, JobView
 
 if TYPE_CHECKING:
     from holdfast.flow import Flow

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast import migrate as flows
 from holdfast.cli.foreign import Shared, open_source
 from holdfast.cli.render import Column, print_json, print_table
 from holdfast.cli.shared import (
@@ -19,12 +18,13 @@ from holdfast.cli.shared import (
     open_store,
     store_option,
 )
-from holdfast.contracts import views
 from holdfast.errors import SchemaMismatch
+from holdfast.foreign import views
+from holdfast.store import migrate as flows
 
 if TYPE_CHECKING:
-    from holdfast.migrate import Migration
     from holdfast.store import Store
+    from holdfast.store.migrate import Migration
 
 
 @click.group()

@@ -14,7 +14,7 @@ from holdfast import jobs
 from holdfast.cli.parse import DURATION
 from holdfast.cli.render import age, plural, print_json
 from holdfast.cli.shared import Exit, Failure, confirm, connection_options, current, json_option, load_app, open_store
-from holdfast.model import OUTCOMES, Outcome
+from holdfast.values.rows import OUTCOMES, Outcome
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -79,8 +79,8 @@ def _opened(app: str | None, older_than: timedelta | None) -> Iterator[tuple[Sto
 
 
 def _kept(holdfast: Holdfast | None, outcome: Outcome, queue: str) -> timedelta:
-    from holdfast.options import QueueOptions
-    from holdfast.upkeep import retention
+    from holdfast.values.options import QueueOptions
+    from holdfast.worker.upkeep import retention
 
     kept = holdfast.queue_options(queue) if holdfast else QueueOptions(queue)
     return timedelta(seconds=retention(kept, outcome))

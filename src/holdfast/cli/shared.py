@@ -25,7 +25,7 @@ import click
 
 from holdfast import errors
 from holdfast.errors import HoldfastError
-from holdfast.urls import MASK, redact, shown
+from holdfast.values.urls import MASK, redact, shown
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -146,8 +146,8 @@ class Settings:
         app = self.application()
         if app is not None:
             return app.store
-        from holdfast.options import StoreOptions
         from holdfast.store import Store
+        from holdfast.values.options import StoreOptions
 
         return Store(self.location(), StoreOptions.of(prefix=self.prefix, schema=self.schema))
 
@@ -256,8 +256,8 @@ def require_tables(store: Store) -> None:
 
     Asks once: a person waits, and sees at once that the database is down.
     """
-    from holdfast import migrate
-    from holdfast.dialects import SCHEMA_VERSION
+    from holdfast.store import migrate
+    from holdfast.store.dialects import SCHEMA_VERSION
 
     if missing := missing_file(store):
         raise Failure(f"there is no database file {missing}", Exit.SCHEMA, "`holdfast migrate apply` creates it")
@@ -268,7 +268,7 @@ def missing_file(store: Store) -> Path | None:
     """Name the SQLite file that is not there; to open it would create it, which only `migrate apply` should do."""
     if not store.embedded or store.in_memory:
         return None
-    from holdfast.dialects.sqlite import path_of
+    from holdfast.store.dialects.sqlite import path_of
 
     path = Path(path_of(store.url))
     return None if path.exists() else path

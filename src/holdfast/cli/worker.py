@@ -15,7 +15,7 @@ import click
 
 from holdfast.cli.parse import DURATION
 from holdfast.cli.shared import Exit, Failure, connection_options, current, hidden, load_app, require_tables
-from holdfast.sources import check
+from holdfast.life.source import check
 from holdfast.store import Store
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -73,7 +73,7 @@ def worker(
     options = {option: value for option, value in said.items() if value is not None}
     if queues is not None:
         options["queues"] = queue_names(queues)
-    from holdfast.process import main
+    from holdfast.worker.process import main
 
     sys.exit(main(holdfast, processes=processes, **options))
 

@@ -7,10 +7,10 @@ from difflib import get_close_matches
 
 import click
 
-from holdfast import registry
 from holdfast.cli.render import Column, age, plain, print_json, print_table
 from holdfast.cli.shared import Exit, Failure, connection_options, json_option, open_store
-from holdfast.model import WorkerInfo
+from holdfast.values.rows import WorkerInfo
+from holdfast.worker import registry
 
 # Three missed beats: a worker beats every 10 seconds.
 SILENT = timedelta(seconds=30)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.process import run_one
+from holdfast.worker.process import run_one
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

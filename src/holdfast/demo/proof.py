@@ -12,9 +12,9 @@ from rich.table import Table
 
 from holdfast import admin
 from holdfast.demo.shop import FORGOTTEN_ORDERS, MAX_ATTEMPTS, Shop
-from holdfast.expiry import LEASE_EXPIRED, NOT_COUNTED
-from holdfast.model import JobView
+from holdfast.life.expiry import LEASE_EXPIRED, NOT_COUNTED
 from holdfast.store import Store
+from holdfast.values.rows import JobView
 
 PAGE = 5_000
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 from holdfast import Holdfast, Job, Retry
-from holdfast.dialects.base import TABLES
+from holdfast.store.dialects.base import TABLES
 
 URL, PREFIX, MAIL_SECONDS = "HOLDFAST_URL", "HOLDFAST_PREFIX", "HOLDFAST_DEMO_MAIL_SECONDS"
 MAX_ATTEMPTS = 5

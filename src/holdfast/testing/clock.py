@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from holdfast.model import Lease
 from holdfast.store import Store
+from holdfast.values.rows import Lease
 
 TICK = timedelta(milliseconds=1)
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.app import Holdfast
-from holdfast.dialects.sqlite import path_of
 from holdfast.errors import ConfigError
 from holdfast.flow import Steps, flow, run_text
+from holdfast.store.dialects.sqlite import path_of
 
 _VENDORS = {"postgres": "postgresql", "mysql": "mysql", "sqlite": "sqlite"}
 _NAME = {"postgres": "select current_database()", "mysql": "select database()"}

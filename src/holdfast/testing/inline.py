@@ -17,15 +17,15 @@ from typing import Any
 from holdfast import admin, events, jobs
 from holdfast.app import Holdfast
 from holdfast.errors import JobNotFound, WrongColour
-from holdfast.executor import Ended, Executor, Work
-from holdfast.fingerprint import words
 from holdfast.flow import Flow
 from holdfast.handlers import Handler
-from holdfast.model import Finish, JobView, Lease, PutBack
-from holdfast.payload import decode_value
-from holdfast.retry import Duration, seconds
 from holdfast.testing.django_tests import check_database
-from holdfast.threads import Threads
+from holdfast.values.failure import words
+from holdfast.values.payload import decode_value
+from holdfast.values.retry import Duration, seconds
+from holdfast.values.rows import Finish, JobView, Lease, PutBack
+from holdfast.worker.executor import Ended, Executor, Work
+from holdfast.worker.handler_threads import Threads
 
 # A job that enqueues itself again and again must not hang a test.
 MOST = 10_000

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from holdfast.flow import Flow, Rows, Steps, flow, run_text
-from holdfast.model import when
 from holdfast.store import Store
+from holdfast.values.rows import when
 
 T = TypeVar("T")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.fingerprint import ErrorRecord
 from holdfast.flow import Steps, flow, run_text
-from holdfast.ids import new_id
-from holdfast.model import NewJob
 from holdfast.store import Store
+from holdfast.values.failure import ErrorRecord
+from holdfast.values.ids import new_id
+from holdfast.values.rows import NewJob
 
 DELETES = (
     "delete from holdfast_jobs",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast import jobs
-from holdfast.model import Finish, Held, when
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import failure, new_job
+from holdfast.values.rows import Finish, Held, when
 
 
 def test_a_claimed_job_is_given_with_everything_it_was_enqueued_with(do: Do, clock: Clock) -> None:

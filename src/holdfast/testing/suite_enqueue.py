@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast import jobs
-from holdfast.adding import CHUNK
 from holdfast.errors import StoreError
 from holdfast.flow import Steps, flow
-from holdfast.model import Enqueued, Finish
+from holdfast.jobs.enqueueing import CHUNK
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import new_job
+from holdfast.values.rows import Enqueued, Finish
 
 
 def test_an_enqueued_job_is_pending_with_everything_that_was_said(do: Do, clock: Clock, look: Look) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast import jobs
-from holdfast.model import Enqueued, Finish
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import failure, new_job
+from holdfast.values.rows import Enqueued, Finish
 
 HOUR_MS = 3_600_000
 

@@ -10,14 +10,14 @@ import pytest
 
 from holdfast import jobs
 from holdfast.errors import LeaseLost
-from holdfast.fingerprint import fingerprint
 from holdfast.flow import Steps, flow, run_text
-from holdfast.links import AsyncLink, Link
-from holdfast.model import Lease, PutBack, when
 from holdfast.store import Store
+from holdfast.store.connections import AsyncLink, Link
 from holdfast.testing.clock import TICK, Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import failure, new_job
+from holdfast.values.failure import fingerprint
+from holdfast.values.rows import Lease, PutBack, when
 
 
 def leases_of(do: Do, count: int = 1, **fields: Any) -> list[Lease]:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from holdfast import admin, jobs
-from holdfast.adding import NOTED_SECONDS, REPEAT_SECONDS, Drawn, again
 from holdfast.errors import DatabaseUnavailable
 from holdfast.flow import Steps, flow
-from holdfast.model import Enqueued, Finish, Lease, NewJob
+from holdfast.jobs.enqueueing import NOTED_SECONDS, REPEAT_SECONDS, Drawn, again
 from holdfast.store import Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import failure, new_job
+from holdfast.values.rows import Enqueued, Finish, Lease, NewJob
 
 End = Callable[[Do, Clock, Lease], None]
 

@@ -12,10 +12,10 @@ import pytest
 from holdfast import jobs
 from holdfast.errors import LeaseLost
 from holdfast.flow import Flow
-from holdfast.model import Finish, Held, Lease, PutBack
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import failure, new_job
+from holdfast.values.rows import Finish, Held, Lease, PutBack
 
 Write = Callable[[Lease], Flow[Any]]
 

@@ -6,15 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import jobs, migrate, registry
-from holdfast.dialects import SCHEMA_VERSION
+from holdfast import jobs
 from holdfast.errors import SchemaMismatch
 from holdfast.flow import Steps, ask, flow
-from holdfast.model import OUTCOMES, Finish, Outcome, when
-from holdfast.store import Store
+from holdfast.store import Store, migrate
+from holdfast.store.dialects import SCHEMA_VERSION
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import new_job
+from holdfast.values.rows import OUTCOMES, Finish, Outcome, when
+from holdfast.worker import registry
 
 DAY = timedelta(days=1)
 DAY_MS = 86_400_000

@@ -1,0 +1,26 @@
+"""What people do to our own jobs: count, list, show, retry, cancel, replay, discard; and how healthy the tables are.
+
+Flows only, used by the command line and whatever else shows jobs. What workers do belongs to `jobs`.
+"""
+
+from holdfast.admin.jobs import ALL as ALL
+from holdfast.admin.jobs import LONGEST_LIST as LONGEST_LIST
+from holdfast.admin.jobs import REPLAYABLE as REPLAYABLE
+from holdfast.admin.jobs import ROUNDS as ROUNDS
+from holdfast.admin.jobs import STATES as STATES
+from holdfast.admin.jobs import Asked as Asked
+from holdfast.admin.jobs import Filter as Filter
+from holdfast.admin.jobs import Replayed as Replayed
+from holdfast.admin.jobs import audit as audit
+from holdfast.admin.jobs import cancel as cancel
+from holdfast.admin.jobs import count_jobs as count_jobs
+from holdfast.admin.jobs import counts as counts
+from holdfast.admin.jobs import dead_groups as dead_groups
+from holdfast.admin.jobs import discard as discard
+from holdfast.admin.jobs import expired_leases as expired_leases
+from holdfast.admin.jobs import list_jobs as list_jobs
+from holdfast.admin.jobs import oldest_pending as oldest_pending
+from holdfast.admin.jobs import replay as replay
+from holdfast.admin.jobs import retry as retry
+from holdfast.admin.jobs import run_now as run_now
+from holdfast.admin.jobs import show as show

@@ -1,0 +1,471 @@
+"""What people do to jobs by hand, as flows: look, retry, cancel, replay, discard.
+
+The command line, `doctor` and the dashboard call these. A filter never becomes SQL text: the queries hold a line for
+each of its fields, and the dialect leaves out the lines whose field is not given.
+Every action writes one audit line per job, in the transaction that changes the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
+from holdfast.flow import Columns, Steps, ask, flow, text_of
+from holdfast.values.ids import parse_id
+from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
+from holdfast.values.retry import whole
+from holdfast.values.rows import AuditLine, DeadGroup, JobView, Lag, QueueCount, decoded, error_records, when
+
+__all__ = [
+    "LONGEST_LIST",
+    "STATES",
+    "AuditLine",
+    "DeadGroup",
+    "Filter",
+    "JobView",
+    "Lag",
+    "QueueCount",
+    "Replayed",
+    "audit",
+    "cancel",
+    "count_jobs",
+    "counts",
+    "dead_groups",
+    "discard",
+    "expired_leases",
+    "list_jobs",
+    "oldest_pending",
+    "replay",
+    "retry",
+    "run_now",
+    "show",
+]
+
+STATES = ("pending", "leased", "done", "dead", "cancelled")
+REPLAYABLE = ("dead", "cancelled")
+LONGEST_LIST = 100_000
+# A job may move between a write that missed it and the read that asks why; each round looks again.
+ROUNDS = 10
+
+_TEXTS = {"queue": NAME_LENGTH, "kind": NAME_LENGTH, "key": KEY_LENGTH, "group": 64, "worker": 500, "error": 1000}
+_TIMES = ("created_after", "created_before", "finished_after", "finished_before")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What can be asked of jobs, ours and those of foreign tables."""
+
+    states: tuple[str, ...] = ()
+    queue: str | None = None
+    kind: str | None = None
+    key: str | None = None
+    group: str | None = None
+    worker: str | None = None
+    ids: tuple[str, ...] = ()
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    finished_after: datetime | None = None
+    finished_before: datetime | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Filter(Asked):
+    """Which jobs are meant; what is left out is not asked, and all that is given must hold.
+
+    `group` is the fingerprint of dead letters. `worker` holds the lease, or held the last one. `created_after` and
+    `finished_after` include their moment, `…_before` do not. `error` is a part of the last error as it is shown,
+    "type: message", in any case of letters.
+    """
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "states", _texts(self.states, "states"))
+        if strange := [state for state in self.states if state not in STATES]:
+            raise ConfigError("states", f"must be among {', '.join(STATES)}", strange[0])
+        object.__setattr__(self, "ids", tuple(map(parse_id, _texts(self.ids, "ids"))))
+        for name, longest in _TEXTS.items():
+            if (value := getattr(self, name)) is not None:
+                text(value, name, longest)
+        for name in _TIMES:
+            if (moment := getattr(self, name)) is not None:
+                _aware(moment, name)
+
+    def params(self) -> dict[str, Any]:
+        """Return what is given, as the parameters that the queries' `when` lines name."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = {name: value for name, value in values.items() if value not in (None, ())}
+        given |= {name: list(given[name]) for name in ("states", "ids") if name in given}
+        if self.group is not None or set(self.states) == {"dead"}:
+            # Said once more as a constant, which lets a database use the index of the dead letters.
+            given["only_dead"] = True
+        return given
+
+
+def _texts(values: object, name: str) -> tuple[str, ...]:
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise ConfigError(name, "must be a sequence of texts", values)
+    return tuple(values)
+
+
+def _aware(moment: object, name: str) -> None:
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise ConfigError(name, "must be a datetime with a time zone, as in datetime.now(UTC)", moment)
+
+
+ALL = Filter()
+
+
+@flow
+def list_jobs(
+    filter: Filter = ALL, limit: int = 50, after: str | None = None, newest: bool = True
+) -> Steps[list[JobView]]:
+    """Read live and finished jobs as one list by id, which is by age; `after` is the last id of the page before."""
+    given = filter.params() | ({"newest": True} if newest else {})
+    if after is not None:
+        given["older_than" if newest else "newer_than"] = parse_id(after)
+    rows = yield from ask("jobs_list", alone=True, limit=_limit(limit), **given)
+    return [_view(row) for row in rows]
+
+
+@flow
+def count_jobs(filter: Filter = ALL) -> Steps[int]:
+    """Count the jobs that a list without limit would hold."""
+    [[count]] = yield from ask("jobs_count", alone=True, **filter.params())
+    return int(count)
+
+
+@flow
+def counts() -> Steps[list[QueueCount]]:
+    """Count jobs by queue, kind and state; reads all finished rows, so it takes longer the more are kept."""
+    rows = yield from ask("queue_counts", alone=True)
+    return [QueueCount(queue, kind, *map(int, numbers)) for queue, kind, *numbers in rows]
+
+
+@flow
+def show(job_id: str) -> Steps[JobView]:
+    """Read one job, live or finished.
+
+    Raises: JobNotFound.
+    """
+    rows = yield from ask("jobs_list", alone=True, limit=1, ids=[_one(job_id)])
+    if not rows:
+        raise JobNotFound(job_id)
+    return _view(rows[0])
+
+
+@flow
+def audit(job_id: str | None = None, limit: int = 50) -> Steps[list[AuditLine]]:
+    """Read what was done by hand, the latest first."""
+    given: dict[str, Any] = {} if job_id is None else {"job_id": _one(job_id)}
+    rows = yield from ask("audit_list", alone=True, limit=_limit(limit), **given)
+    return [
+        AuditLine(when(at), action, None if job is None else str(job), actor, decoded(detail) or {})
+        for at, action, job, actor, detail in rows
+    ]
+
+
+@flow
+def oldest_pending() -> Steps[list[Lag]]:
+    """Tell how far each queue is behind, the furthest first; queues with nothing due are left out."""
+    rows = yield from ask("queue_lags", alone=True)
+    return [Lag(queue, int(due), int(age_us) / 1e6) for queue, due, age_us in rows]
+
+
+@flow
+def expired_leases(limit: int = 50) -> Steps[list[JobView]]:
+    """Read leases that ran out and that no reaper has taken back yet, the oldest first."""
+    rows = yield from ask("jobs_list", alone=True, limit=_limit(limit), expired=True)
+    return [_view(row) for row in rows]
+
+
+@flow
+def dead_groups(filter: Filter | None = None, limit: int = 50) -> Steps[list[DeadGroup]]:
+    """Group dead letters by kind and likeness of their last error, the largest group first."""
+    given = _letters(filter or ALL, ("dead",))
+    rows = yield from ask("dead_groups", alone=True, limit=_limit(limit), **given)
+    return [
+        DeadGroup(
+            group, kind, int(count), sorted(decoded(queues)), error, message, when(first), when(last), str(sample)
+        )
+        for group, kind, count, queues, error, message, first, last, sample in rows
+    ]
+
+
+@flow
+def run_now(job_id: str, actor: str | None) -> Steps[None]:
+    """Make a waiting job due now, whatever backoff or schedule it had.
+
+    Commits: its own. Raises: JobNotFound; Conflict unless the job is pending.
+    After a crash: nothing happened; safe to repeat.
+    """
+    job = _one(job_id)
+    for _ in range(ROUNDS):
+        if (yield from _made_due(job, actor)):
+            return
+        state = yield from _state(job)
+        if state != "pending":
+            raise Conflict(f"Job {job} is {state}, and only a pending job can be made due. {_ADVICE[state]}")
+    raise _restless(job)
+
+
+@flow
+def retry(job_id: str, actor: str | None) -> Steps[Literal["due", "replayed"]]:
+    """Run a job again as soon as possible: a pending one becomes due, a dead or cancelled one is replayed.
+
+    Commits: its own. Raises: JobNotFound; Conflict for a leased or done job, and where a live job holds its unique key.
+    After a crash: nothing happened; safe to repeat.
+    """
+    job = _one(job_id)
+    for _ in range(ROUNDS):
+        if (yield from _made_due(job, actor)):
+            return "due"
+        letters = yield from _pick(Filter(ids=(job,), states=REPLAYABLE), REPLAYABLE, 1)
+        if letters:
+            answer = yield from _put_live(letters, actor)
+            if answer.ids:
+                return "replayed"
+            raise Conflict(f"Job {job} cannot be replayed: {_held_by(answer.conflicts[job])}")
+        state = yield from _state(job)
+        if state in ("leased", "done"):
+            raise Conflict(f"Job {job} is {state} and cannot be retried. {_ADVICE[state]}")
+    raise _restless(job)
+
+
+@flow
+def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "requested"]]:
+    """End a pending job as cancelled, or ask the worker of a leased one to stop, which it hears at its next renewal.
+
+    Commits: its own. Raises: JobNotFound; Conflict for a finished job.
+    After a crash: nothing happened; safe to repeat. A claim at the same moment wins or loses as a whole: the answer
+    tells whether the job had started.
+    """
+    job = _one(job_id)
+    for _ in range(ROUNDS):
+        rows = yield from ask("cancel_pending", id=job)
+        if rows:
+            yield from _record("cancel", actor, [(job, _place(rows[0]))])
+            return "cancelled"
+        rows = yield from ask("cancel_leased", id=job)
+        if rows:
+            [[queue, kind, worker, fence, *_]] = rows
+            detail = _place((queue, kind)) | {"worker": worker, "fence": fence}
+            yield from _record("cancel_requested", actor, [(job, detail)])
+            return "requested"
+        state = yield from _state(job)
+        if state not in ("pending", "leased"):
+            raise Conflict(f"Job {job} is {state} and cannot be cancelled. {_ADVICE[state]}")
+    raise _restless(job)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Which jobs went back to their queue, and which could not: by id, the live job that holds their unique key.
+
+    The holder is None where it ended in the meantime: the same replay may succeed now.
+    """
+
+    ids: list[str]
+    conflicts: dict[str, str | None] = field(default_factory=dict)
+
+
+@flow
+def replay(filter: Filter, limit: int, actor: str | None, dry_run: bool = False) -> Steps[Replayed]:
+    """Send up to `limit` dead letters back to their queue, the oldest first; cancelled jobs too when `states` says so.
+
+    They start anew: no attempts, due now, a higher fence; their errors are kept. With `dry_run` nothing changes.
+    Commits: its own, all or none. Of two replays at once exactly one gets each job; the other waits and goes on behind.
+    After a crash: nothing happened. When only the reply was lost, a repeat takes the jobs that come next.
+    """
+    letters = yield from _pick(filter, REPLAYABLE, limit)
+    if not letters:
+        return Replayed([])
+    if dry_run:
+        holders = yield from _holders(letters)
+        return _foreseen(letters, holders)
+    return (yield from _put_live(letters, actor))
+
+
+@flow
+def discard(filter: Filter, limit: int, actor: str | None, dry_run: bool = False) -> Steps[list[str]]:
+    """Delete up to `limit` dead letters, the oldest first; cancelled jobs too when `states` says so.
+
+    The audit keeps kind, queue and last error. With `dry_run` nothing changes.
+    Commits: its own, all or none. After a crash: as `replay`.
+    """
+    letters = yield from _pick(filter, REPLAYABLE, limit)
+    if not letters or dry_run:
+        return [letter.job_id for letter in letters]
+    rows = yield from ask("discard", ids=[letter.id for letter in letters])
+    gone = {str(row[0]) for row in rows}
+    if rows:
+        # An enqueue that is still being repeated must not bring them back.
+        yield from ask("dropped_add", ids=[row[0] for row in rows])
+    lines = [(letter.job_id, letter.detail()) for letter in letters if letter.job_id in gone]
+    yield from _record("discard", actor, lines)
+    return [job_id for job_id, _ in lines]
+
+
+class _Letter(NamedTuple):
+    """A finished job that an action may take: the columns of `finished_pick` in their order."""
+
+    id: Any
+    outcome: str
+    queue: str
+    kind: str
+    unique: str | None
+    attempts: int
+    replays: int
+    error_type: str | None
+    error_message: str | None
+
+    @property
+    def job_id(self) -> str:
+        return str(self.id)
+
+    def detail(self) -> dict[str, Any]:
+        error = None if self.error_type is None else {"type": self.error_type, "message": self.error_message}
+        return _place((self.queue, self.kind)) | {"was": self.outcome, "attempts": self.attempts, "error": error}
+
+
+def _pick(filter: Filter, allowed: Sequence[str], limit: int) -> Steps[list[_Letter]]:
+    rows = yield from ask("finished_pick", limit=_limit(limit), **_letters(filter, allowed))
+    return [_Letter(*row) for row in rows]
+
+
+def _letters(filter: Filter, allowed: Sequence[str]) -> dict[str, Any]:
+    """Return a filter's parameters for finished jobs; without states it means the dead letters."""
+    if strange := [state for state in filter.states if state not in allowed]:
+        raise ConfigError("states", f"must be among {', '.join(allowed)} here", strange[0])
+    given = filter.params()
+    return given if "states" in given else given | {"states": ["dead"], "only_dead": True}
+
+
+def _put_live(letters: Sequence[_Letter], actor: str | None) -> Steps[Replayed]:
+    rows = yield from ask("replay", ids=[letter.id for letter in letters])
+    back = {str(row[0]) for row in rows}
+    replayed = [letter for letter in letters if letter.job_id in back]
+    held = [letter for letter in letters if letter.job_id not in back]
+    lines = [(letter.job_id, letter.detail() | {"replays": letter.replays + 1}) for letter in replayed]
+    yield from _record("replay", actor, lines)
+    holders = yield from _holders(held)
+    conflicts = {letter.job_id: holders.get((letter.kind, letter.unique)) for letter in held}
+    return Replayed([letter.job_id for letter in replayed], conflicts)
+
+
+def _holders(letters: Sequence[_Letter]) -> Steps[dict[tuple[str, str | None], str]]:
+    """Map kind and unique key to the live job that holds them."""
+    named = [letter for letter in letters if letter.unique is not None]
+    if not named:
+        return {}
+    pairs: Columns = {"kind": [letter.kind for letter in named], "unique_key": [letter.unique for letter in named]}
+    rows = yield from ask("unique_find", batch=pairs)
+    return {(named[place - 1].kind, named[place - 1].unique): text_of(job_id) for place, job_id in rows}
+
+
+def _foreseen(letters: Sequence[_Letter], holders: dict[tuple[str, str | None], str]) -> Replayed:
+    """Tell what a replay would do: of two letters with the same unique key, the first goes back."""
+    answer = Replayed([])
+    for letter in letters:
+        name = (letter.kind, letter.unique)
+        if letter.unique is not None and name in holders:
+            answer.conflicts[letter.job_id] = holders[name]
+        else:
+            holders[name] = letter.job_id
+            answer.ids.append(letter.job_id)
+    return answer
+
+
+def _made_due(job: str, actor: str | None) -> Steps[bool]:
+    rows = yield from ask("run_now", id=job)
+    yield from _record("run_now", actor, [(job, _place(row)) for row in rows])
+    return bool(rows)
+
+
+def _record(action: str, actor: str | None, lines: Sequence[tuple[str, dict[str, Any]]]) -> Steps[None]:
+    if lines:
+        batch: Columns = {
+            "action": [action] * len(lines),
+            "job_id": [job_id for job_id, _ in lines],
+            "actor": [actor] * len(lines),
+            "detail": [msgspec.json.encode(detail).decode() for _, detail in lines],
+        }
+        yield from ask("audit_add", batch=batch)
+
+
+def _place(row: Sequence[Any]) -> dict[str, Any]:
+    return {"queue": row[0], "kind": row[1]}
+
+
+_ADVICE = {
+    "leased": "A worker runs it: cancel it, or wait until it ends.",
+    "done": "Enqueue it again to run it once more.",
+    "dead": "Replay or discard it.",
+    "cancelled": "Replay or discard it.",
+}
+
+
+def _held_by(holder: str | None) -> str:
+    if holder is None:
+        return "a job with its unique key was live until now. Try again."
+    return f"job {holder} is live and holds its unique key. Wait for its end, or cancel it."
+
+
+def _state(job: str) -> Steps[str]:
+    rows = yield from ask("job_state", id=job)
+    if not rows:
+        raise JobNotFound(job)
+    return str(rows[0][0])
+
+
+def _restless(job: str) -> DatabaseBusy:
+    return DatabaseBusy("busy", f"job {job} changed its state each time it was looked at")
+
+
+def _one(job_id: str) -> str:
+    """Read an id that somebody typed; what cannot be one names no job."""
+    try:
+        return parse_id(job_id.strip().lower())
+    except ConfigError as error:
+        raise JobNotFound(job_id) from error
+
+
+def _limit(limit: int) -> int:
+    return whole(limit, "limit", 1, LONGEST_LIST)
+
+
+def _view(row: Sequence[Any]) -> JobView:
+    job_id, state, queue, kind, priority, attempts, most, fence, key, unique, payload, *rest = row
+    headers, progress, result, errors, available, created, leased, expires, by, finished, group, replays, *last = rest
+    stop, lapses = last
+    return JobView(
+        id=str(job_id),
+        state=state,
+        queue=queue,
+        kind=kind,
+        priority=priority,
+        attempts=attempts,
+        max_attempts=most,
+        fence=fence,
+        key=key,
+        unique=unique,
+        payload=payload,
+        headers=decoded(headers),
+        progress=decoded(progress),
+        result=decoded(result),
+        errors=error_records(errors),
+        available_at=when(available),
+        created_at=when(created),
+        leased_at=None if leased is None else when(leased),
+        lease_expires_at=None if expires is None else when(expires),
+        leased_by=by,
+        finished_at=None if finished is None else when(finished),
+        group=group,
+        replays=replays,
+        cancel_requested=bool(stop),
+        lapses=lapses,
+    )

@@ -1,4 +1,0 @@
-"""Tables that other languages share: `hf.foreign.pdo(…)` and `hf.foreign.durable(…)`.
-
-Foreign words (urn, reserve, ack, grp, step) stay inside this package.
-"""

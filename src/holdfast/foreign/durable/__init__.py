@@ -1,0 +1,1 @@
+"""The tables through which a durable engine dispatches remote steps."""

@@ -1,0 +1,249 @@
+"""Adding jobs, as flows: one, many, each idempotency key once, and one live job per unique key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
+
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable
+from holdfast.flow import Columns, Flow, Pattern, Row, Rows, Statement, Steps, ask, flow, text_of
+from holdfast.values.rows import Enqueued, NewJob, when
+
+T = TypeVar("T")
+
+# Rows a single statement carries: 10,000 jobs of 200 bytes are 2 MB on the wire.
+CHUNK = 10_000
+# And their text: a packet of MySQL's has 16 MB unless told, and quotes within quotes make four characters of one.
+CHUNK_TEXT = 2_000_000
+# A key or a unique job may vanish between two statements; each round that finds it gone tries again.
+ROUNDS = 10
+# Later than this after its first try an enqueue is not repeated: what says that its job has run may be gone by then.
+REPEAT_SECONDS = 900.0
+# How long the ids of jobs that left no finished row are noted: twice as long, so that no clock need be exact.
+NOTED_SECONDS = 2 * REPEAT_SECONDS
+# How far the database's clock may be put forward between the end of a job and the repeat of its enqueue.
+SLACK_SECONDS = 10.0
+
+# The parameters of `enqueue` and `enqueue_many`, in the order of NewJob's fields.
+_PARAMS = (*NewJob._fields[:12], "unique_key")
+# What no two jobs share, or hardly ever.
+_OWN = ("id", "payload")
+
+
+class Drawn(NamedTuple):
+    """When ids were drawn, by two clocks of this process, of which one stands while the machine sleeps."""
+
+    monotonic: float
+    wall: float
+
+    @classmethod
+    def now(cls) -> Drawn:
+        return cls(time.monotonic(), time.time())
+
+    def age(self) -> float:
+        """Return the seconds since then: the longer of what the clocks say, because to look too far back does no harm.
+
+        Raises: DatabaseUnavailable when that is too long for a repeat.
+        """
+        age = max(time.monotonic() - self.monotonic, time.time() - self.wall)
+        if age > REPEAT_SECONDS:
+            raise DatabaseUnavailable(
+                f"the answer to an enqueue was lost, and {age:.0f} s after its first try it is too late to repeat it: "
+                "it is not known whether its jobs were added"
+            )
+        return age
+
+
+def again(add: Callable[..., Flow[T]], new: Any, drawn: Drawn) -> Flow[T]:
+    """Make the repeat of an `enqueue` or `enqueue_many` of which it is not known whether it was committed.
+
+    Raises: DatabaseUnavailable when it is too late for that.
+    """
+    drawn.age()
+    return add(new, drawn=drawn)
+
+
+@flow
+def enqueue(
+    job: NewJob, *, fresh: bool = False, drawn: Drawn | None = None, pattern: Pattern | None = None
+) -> Steps[Enqueued]:
+    """Add one job; `fresh` and `drawn` as in `enqueue_many`, `pattern` what `pattern_of` made of a job like it.
+
+    Commits: with the caller's transaction when one is given, else its own.
+    After a crash: before commit nothing happened; running it again with the same id adds nothing.
+    """
+    if job.idempotency_key is not None or job.unique is not None:
+        [answer] = yield from enqueue_many([job], fresh=fresh, drawn=drawn)
+        return answer
+    yield _adding((job,), alone=fresh) if pattern is None else _adding_like(pattern, job, alone=fresh)
+    if not fresh:
+        yield from _take_back([job.id], drawn)
+    return Enqueued(job.id)
+
+
+def _take_back(ids: list[str], drawn: Drawn | None) -> Steps[None]:
+    """Delete what a worker had finished before a repeat added it again.
+
+    The insert has waited for whoever was about to delete the jobs, so statements after it see their end.
+    """
+    yield from ask("take_back", ids=ids)
+    [[now]] = yield from ask("clock")
+    # Measured after the database read its clock: however long an answer takes, the moment found is not too late.
+    age = NOTED_SECONDS if drawn is None else drawn.age()
+    yield from ask("take_back_dropped", ids=ids, since=when(now) - timedelta(seconds=age + SLACK_SECONDS))
+
+
+def pattern_of(like: NewJob) -> Pattern:
+    """Make a pattern for jobs that are like this one, but for id and payload."""
+    shared = _adding((like,)).params
+    return Pattern({name: value for name, value in shared.items() if name not in _OWN}, _OWN)
+
+
+def _adding_like(pattern: Pattern, job: NewJob, *, alone: bool) -> Statement:
+    params = {**pattern.shared, "id": job.id, "payload": job.payload}
+    return Statement("enqueue", params, None, alone, pattern=pattern)
+
+
+@flow
+def enqueue_many(jobs: Sequence[NewJob], *, fresh: bool = False, drawn: Drawn | None = None) -> Steps[list[Enqueued]]:
+    """Add many jobs and answer in their order; a job that a key already names is found, not added.
+
+    `fresh` says that the ids were drawn for this run, so that no worker can have finished the jobs already: then a
+    look among the finished is spared. A repeat must not say so; `drawn` tells it how far back to look for jobs that
+    left no finished row, else it looks as far back as there is something to see.
+    Commits: with the caller's transaction when one is given, else its own; all or none.
+    After a crash: before commit nothing happened; running it again with the same ids adds nothing.
+    """
+    keyed = [job for job in jobs if job.idempotency_key is not None]
+    found = (yield from _take_keys(keyed)) if keyed else {}
+    new = [job for job in jobs if job.id not in found] if found else jobs
+    unique = [job for job in new if job.unique is not None]
+    for chunk in _chunks([job for job in new if job.unique is None] if unique else new):
+        yield _adding(chunk, alone=fresh and len(chunk) == len(jobs))
+    if unique:
+        live = yield from _add_unique(unique)
+        yield from _point_keys([job for job in unique if job.id in live and job.idempotency_key is not None], live)
+        # Of two jobs with one idempotency key the second looks to the first, which may have found another in turn.
+        found = {mine: live.get(holder, holder) for mine, holder in found.items()} | live
+    if jobs and not fresh:
+        yield from _take_back([job.id for job in jobs], drawn)
+    if not found:
+        return [Enqueued(job.id) for job in jobs]
+    return [Enqueued(found.get(job.id, job.id), created=job.id not in found) for job in jobs]
+
+
+def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """Split jobs into what one statement carries."""
+    if len(jobs) <= CHUNK and sum(map(_length, jobs)) <= CHUNK_TEXT:
+        if jobs:
+            yield jobs
+        return
+    chunk: list[NewJob] = []
+    size = 0
+    for job in jobs:
+        length = _length(job)
+        if chunk and (len(chunk) == CHUNK or size + length > CHUNK_TEXT):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(job)
+        size += length
+    if chunk:
+        yield chunk
+
+
+def _length(job: NewJob) -> int:
+    return len(job.payload or "") + len(job.headers or "")
+
+
+def _adding(jobs: Sequence[NewJob], *, alone: bool = False) -> Statement:
+    """Say how to add what one statement carries: one job alone is spared the arrays, like jobs are told apart once."""
+    params: dict[str, Any] = dict(zip(_PARAMS, jobs[0], strict=False))
+    # Left out like NULLs.
+    params["priority"], params["delay_ms"] = params["priority"] or None, params["delay_ms"] or None
+    if len(jobs) == 1:
+        return Statement("enqueue", params, None, alone)
+    columns = dict(zip(_PARAMS, zip(*jobs, strict=True), strict=False))
+    own: Columns = {name: list(columns.pop(name)) for name in _OWN}
+    if all(column.count(column[0]) == len(jobs) for column in columns.values()):
+        return Statement("enqueue_alike", {name: params[name] for name in columns}, own, alone)
+    each: Columns = {name: own.get(name) or list(columns[name]) for name in _PARAMS}
+    return Statement("enqueue_many", {"unique": params["unique_key"] is not None or None}, each, alone)
+
+
+Pair = tuple[str, str]
+
+
+def _take_keys(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
+    """Take each job's idempotency key; map the ids of jobs that came second to the id that holds the key."""
+
+    def take(takers: list[NewJob], pairs: Columns) -> Steps[Rows]:
+        own: Columns = {"job_id": [job.id for job in takers], "window_ms": [job.window_ms for job in takers]}
+        return (yield from ask("keys_take", batch=pairs | own))
+
+    named = [(job, (job.kind, str(job.idempotency_key))) for job in jobs]
+    return (yield from _held_by(named, take, "keys_find", ("scope", "key")))
+
+
+def _add_unique(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
+    """Add jobs of which one may be live per key; map the ids of those not added to the live job's id."""
+
+    def add(new: list[NewJob], pairs: Columns) -> Steps[Rows]:
+        added: list[Row] = []
+        for chunk in _chunks(new):
+            added += yield _adding(chunk)
+        return added
+
+    named = [(job, (job.kind, str(job.unique))) for job in jobs]
+    return (yield from _held_by(named, add, "unique_find", ("kind", "unique_key")))
+
+
+def _held_by(
+    named: Sequence[tuple[NewJob, Pair]],
+    take: Callable[[list[NewJob], Columns], Steps[Rows]],
+    find: str,
+    columns: tuple[str, str],
+) -> Steps[dict[str, str]]:
+    """Take each key for the first job that it names; map the ids of the others to the id that holds it.
+
+    A database that can say whose key it has taken is believed; only what it did not take is looked up. A look could see
+    a snapshot of the caller's from before, and in it a row that is no longer there beside the one just written.
+    """
+    wanted: dict[Pair, NewJob] = {}
+    for job, pair in named:
+        wanted.setdefault(pair, job)
+    holders: dict[Pair, str] = {}
+    for _ in range(ROUNDS):
+        # Sorted, so that two batches with the same keys wait for each other and never in a circle.
+        missing = sorted(wanted.keys() - holders.keys())
+        if not missing:
+            break
+        takers = [wanted[pair] for pair in missing]
+        rows = yield from take(takers, _pairs(columns, missing))
+        taken = {text_of(row[0]) for row in rows if row[0] is not None}
+        holders |= {pair: wanted[pair].id for pair in missing if wanted[pair].id in taken}
+        sought = [pair for pair in missing if pair not in holders]
+        rows = (yield from ask(find, batch=_pairs(columns, sought))) if sought else ()
+        holders |= {sought[int(place) - 1]: text_of(job_id) for place, job_id in rows}
+    else:
+        raise DatabaseBusy("busy", "keys were free and taken by turns while they were read")
+    return {job.id: holders[pair] for job, pair in named if holders[pair] != job.id}
+
+
+def _pairs(columns: tuple[str, str], pairs: list[Pair]) -> Columns:
+    return {column: [pair[place] for pair in pairs] for place, column in enumerate(columns)}
+
+
+def _point_keys(jobs: Sequence[NewJob], live: Mapping[str, str]) -> Steps[None]:
+    """Let the idempotency keys of jobs that were not added name the unique jobs that were found instead."""
+    if jobs:
+        yield from ask(
+            "keys_point",
+            batch={
+                "scope": [job.kind for job in jobs],
+                "key": [job.idempotency_key for job in jobs],
+                "job_id": [job.id for job in jobs],
+                "holder": [live[job.id] for job in jobs],
+            },
+        )

@@ -1,0 +1,196 @@
+"""Lanes: where a worker's next claim begins, so that its cost does not grow with what lies behind it.
+
+A job that is done stays in the index until it is vacuumed, and one transaction left open anywhere in the database puts
+that off for as long as it is open. A claim that begins at the front of the queue then walks over every job done since.
+So each queue and priority is a lane with a floor, the place of the last job claimed, and a claim begins there.
+
+A job may still turn up below the floor: its transaction took long to commit, or another worker gave it back. So claims
+begin a little below the floor, about once a second further below, and as long as that is cheap at the front. Once it is
+dear, the way from the front to the floor is walked in slices. Each of these takes a bounded share of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+from holdfast.values.rows import Lease, when
+
+# How far below the floor a claim begins: a transaction that enqueues and commits within it is seen at once.
+NEAR = timedelta(milliseconds=250)
+DEEP = timedelta(seconds=10)
+SLICE = timedelta(seconds=5)
+# What databases tell times apart by.
+TICK = timedelta(microseconds=1)
+# A claim of one of these widths that took a second is not made again for so many.
+SHARE = 20
+# But for no longer than so many seconds: one slow answer may say nothing about the next.
+PATIENCE = 5.0
+# Seconds that a job itself takes in a claim. Generous, it would call a walk over dead rows free that makes claims slow,
+# and so their batches large, and so itself look free.
+PER_JOB = 0.00002
+# A claim from the front that takes longer than this many seconds is dear; the next then is due after so many.
+DEAR, DEAR_PER_JOB = 0.05, 0.00005
+DEAR_EVERY = 60.0
+DEEP_EVERY = 1.0
+# A look for expired leases goes back to the last one and so many seconds more, for leases that were locked then; a look
+# at everything is due after so many seconds at the earliest.
+MARGIN = 2.0
+LOOK_AT_ALL = 15.0
+# Nobody's floor: so long ago that one cannot go further back from it.
+EARLIEST = 1970
+# Above these many lanes it is cheaper to forget them all than to carry them along.
+MOST = 1_000
+# Outside every priority that a job can have.
+TOP, BOTTOM = 32_767, -32_768
+
+Width = Literal["all", "deep", "slice", "near"]
+Lane = tuple[str, int]
+
+
+class Start(NamedTuple):
+    """Where one claim begins; `lanes` None: at the front of every queue."""
+
+    width: Width
+    lanes: Mapping[str, list[Any]] | None = None
+    # How often the floors had been forgotten by then.
+    epoch: int = 0
+
+
+class Part(NamedTuple):
+    """One stretch of the index to claim from; a gap (no priority) is looked through for a priority that is new."""
+
+    queue: str
+    priority: int | None
+    below: int
+    above: int
+    floor: datetime | None = None
+    ceiling: datetime | None = None
+
+    @property
+    def urgency(self) -> tuple[Any, ...]:
+        """Sort by priority, a lane before the gap below it, and lanes by age across the queues."""
+        return (-self.below, self.priority is None, self.floor is not None, self.floor or 0)
+
+
+class Lanes:
+    """The floors of one worker, for one set of kinds: jobs of other kinds may wait below them."""
+
+    def __init__(self, queues: Sequence[str]) -> None:
+        self._queues = queues
+        self._floors: dict[Lane, datetime] = {}
+        # Where the floors were after the last claim from the front, and how many slices have been walked since.
+        self._origins: dict[Lane, datetime] = {}
+        self._slice = 0
+        # When, by the monotonic clock, the next claim of each width is due.
+        self._due: dict[Width, float] = {"all": 0.0, "deep": 0.0, "slice": 0.0}
+        self._epoch = 0
+
+    def start(self, now: float) -> Start:
+        """Say where a claim made now begins."""
+        if not self._floors:
+            return Start("all", None, self._epoch)
+        width: Width = next((width for width, due in self._due.items() if now >= due), "near")
+        return Start(width, None if width == "all" else self._columns(width), self._epoch)
+
+    def learn(self, start: Start, claimed: Sequence[Lease], limit: int, began: float, ended: float) -> None:
+        """Take in what a claim gave; `claimed` is in order of priority and age."""
+        if start.epoch != self._epoch:
+            # Jobs went back below the floors while this claim was under way: it knows nothing of them.
+            return
+        # The last of each lane stays: the latest.
+        stored = {(lease.queue, lease.priority): lease.available_at for lease in claimed}
+        latest = {lane: at for lane, at in zip(stored, map(when, stored.values()), strict=True) if at.year >= EARLIEST}
+        if len(claimed) < limit:
+            # Nothing was left behind, so no floor needs to fall.
+            latest = {lane: max(at, self._floors.get(lane, at)) for lane, at in latest.items()}
+        self._floors |= latest
+        self._origins = latest | self._origins
+        if len(self._floors) > MOST:
+            self.forget()
+        # What the jobs themselves take is no reason to claim otherwise.
+        took = ended - began
+        cost = max(0.0, took - PER_JOB * len(claimed))
+        dear = took > DEAR + DEAR_PER_JOB * len(claimed)
+        self._plan(start.width, ended, cost, dear=dear, full=len(claimed) >= limit)
+
+    def _plan(self, width: Width, ended: float, cost: float, *, dear: bool, full: bool) -> None:
+        pause = SHARE * cost
+        match width:
+            case "all":
+                self._origins, self._slice = dict(self._floors), 0
+                self._due["all"] = ended + (max(DEAR_EVERY, pause) if dear else pause)
+                self._due["deep"] = self._due["slice"] = ended + DEEP_EVERY
+            case "deep":
+                self._due["deep"] = ended + max(DEEP_EVERY, min(PATIENCE, pause))
+            case "slice":
+                self._due["slice"] = ended + min(PATIENCE, pause)
+                # A full claim may not have come to its slice.
+                self._slice += not full
+                if all(
+                    origin + (self._slice - 1) * SLICE >= self._floors[lane] for lane, origin in self._origins.items()
+                ):
+                    self._slice = 0
+
+    def forget(self) -> None:
+        """Begin at the front again: jobs went back to where they had been."""
+        self._floors, self._origins = {}, {}
+        self._epoch += 1
+
+    def _columns(self, width: Width) -> dict[str, list[Any]]:
+        parts = sorted(self._parts(width), key=lambda part: part.urgency)
+        return {
+            "lane_queues": [part.queue for part in parts],
+            "lane_priorities": [part.priority for part in parts],
+            "lane_belows": [part.below for part in parts],
+            "lane_aboves": [part.above for part in parts],
+            "lane_floors": [part.floor for part in parts],
+            "lane_ceilings": [part.ceiling for part in parts],
+        }
+
+    def _parts(self, width: Width) -> Iterator[Part]:
+        """List the lanes and the gaps between them."""
+        known: dict[str, list[int]] = {queue: [] for queue in self._queues}
+        for queue, priority in self._floors:
+            known[queue].append(priority)
+        for queue, priorities in known.items():
+            below = TOP
+            for priority in sorted(priorities, reverse=True):
+                if below - priority > 1:
+                    yield Part(queue, None, below, priority)
+                yield from self._lane(queue, priority, width)
+                below = priority
+            yield Part(queue, None, below, BOTTOM)
+
+    def _lane(self, queue: str, priority: int, width: Width) -> Iterator[Part]:
+        floor = self._floors[queue, priority]
+        if width == "slice":
+            origin = self._origins[queue, priority]
+            begin = origin + (self._slice - 1) * SLICE if self._slice else None
+            # Apart from what follows: a database that takes them one by one would give the same job twice.
+            end = min(origin + self._slice * SLICE, floor - NEAR - TICK)
+            yield Part(queue, priority, priority, priority, begin, end)
+        yield Part(queue, priority, priority, priority, floor - (DEEP if width == "deep" else NEAR))
+
+
+class LookBack:
+    """How far back a worker looks for leases that ran out: to its last look, and now and then to the beginning."""
+
+    def __init__(self) -> None:
+        # When all that had run out was last taken back, and when to look at everything again.
+        self._clean_at: float | None = None
+        self._all_due = 0.0
+
+    def seconds(self, now: float) -> float | None:
+        """Say how far a look made now goes back; None: to the beginning."""
+        if self._clean_at is None or now >= self._all_due:
+            return None
+        return now - self._clean_at + MARGIN
+
+    def learn(self, looked_back: float | None, clean: bool, began: float, ended: float) -> None:
+        """Take in a look; `clean` says that there was nothing, so that nothing can have been left either."""
+        if clean and (looked_back is None or self._clean_at is not None):
+            self._clean_at = began
+        if looked_back is None:
+            self._all_due = ended + max(LOOK_AT_ALL, min(DEAR_EVERY, SHARE * (ended - began)))

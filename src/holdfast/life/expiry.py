@@ -1,0 +1,68 @@
+"""What becomes of a lease that ran out, judged by what is known of it.
+
+A process that dies takes every job that it had claimed along: one of them may have killed it, and most had not even
+begun. Whether a handler had been called is recorded where it decides something (`jobs.begin`): for suspects, whose
+process has died before, and for jobs with one attempt. All others come back as suspects, with their attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from holdfast.values.failure import ErrorRecord, fingerprint
+from holdfast.values.rows import MOST_LAPSES, Expired, Finish, PutBack, when
+
+LEASE_EXPIRED = "LeaseExpired"
+Backoff = Callable[[str, int], float]
+
+_RAN_OUT = "The lease ran out: the worker died, hung, or could not reach the database in time."
+NOT_COUNTED = f"{_RAN_OUT} This attempt was not counted, because another job may have been the cause."
+
+
+class Verdict(NamedTuple):
+    """What to write about an expired lease, and what it is called."""
+
+    write: Finish | PutBack
+    outcome: Literal["retry", "released", "dead", "cancelled"]
+
+
+def must_record(lapses: int, max_attempts: int) -> bool:
+    """Tell whether the call of a job's handler must be recorded before it is made."""
+    return lapses > 0 or max_attempts <= 1
+
+
+def verdict(expired: Expired, backoff: Backoff) -> Verdict:
+    """Judge one expired lease; `backoff` gives seconds by kind and attempt."""
+    recorded = must_record(expired.lapses, expired.max_attempts)
+    if expired.cancel_requested:
+        return Verdict(_finish(expired, "cancelled"), "cancelled")
+    if recorded and not expired.began:
+        # It only waited. Nothing happened to it, so it goes back to its old place as if it had not been claimed.
+        return Verdict(PutBack(expired.id, expired.fence, None, 1), "released")
+    if recorded and expired.attempt >= expired.max_attempts:
+        return Verdict(_finish(expired, "dead"), "dead")
+    error = _error(expired, _RAN_OUT if recorded else NOT_COUNTED).to_json()
+    lapses = min(expired.lapses, MOST_LAPSES) + 1
+    delay_ms = round(backoff(expired.kind, expired.attempt) * 1000)
+    back = PutBack(expired.id, expired.fence, delay_ms, 0 if recorded else 1, error, lapses)
+    return Verdict(back, "retry")
+
+
+def _finish(expired: Expired, outcome: Literal["dead", "cancelled"]) -> Finish:
+    error = _error(expired, _RAN_OUT)
+    group = fingerprint(LEASE_EXPIRED, error.message) if outcome == "dead" else None
+    return Finish(expired.id, expired.fence, outcome, None, error.to_json(), group)
+
+
+def _error(expired: Expired, message: str) -> ErrorRecord:
+    return ErrorRecord(
+        attempt=expired.attempt,
+        type=LEASE_EXPIRED,
+        message=message,
+        traceback="",
+        worker=str(expired.leased_by or ""),
+        # Never missing, except in a row that was written by hand.
+        started_at=when(expired.leased_at or expired.lease_expires_at).isoformat(),
+        failed_at=when(expired.lease_expires_at).isoformat(),
+    )

@@ -1,0 +1,284 @@
+"""Connections of our own: a link is one connection with its session and its transaction; a pool lends links out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+from holdfast.errors import DatabaseUnavailable, StoreError, TransactionEnded, TransactionError
+from holdfast.flow import AsyncSession, Flow, Statement, adrive, drive
+from holdfast.store.dialects.base import Dialect
+from holdfast.store.sessions import Clock, OwnSession, translated
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+log = logging.getLogger("holdfast")
+
+
+class Link:
+    """A sync connection in autocommit mode, with explicit transactions.
+
+    A connection that lay idle through an outage is dead, and BEGIN is where that shows. Nothing has been done yet then,
+    so it is begun again on a new connection.
+    """
+
+    def __init__(self, connect: Callable[[], Any], dialect: Dialect, clock: Clock) -> None:
+        self.dialect = dialect
+        # Nobody may be lent it again.
+        self.spoilt = False
+        self._connect = connect
+        self._clock = clock
+        self._open()
+
+    def _open(self) -> None:
+        with translated(self.dialect):
+            self.raw = self._connect()
+        session = OwnSession(self.dialect, self.dialect.cursors(self.raw), self.dialect.style, self._clock)
+        self.session = led_on(getattr(self, "session", None), session)
+        self._lived = False
+
+    def transact(self, work: Flow[T]) -> T:
+        """Run a flow in a transaction of its own, or bare when its one statement is one already."""
+        return drive(work, self.session, self._around)
+
+    def _around(self, first: Statement) -> AbstractContextManager[Any] | None:
+        return None if first.alone and first.name in self.dialect.single else self.transaction()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """Commit what the block did, or roll it back when it raises."""
+        self._begin()
+        try:
+            yield self.raw
+            # Inside, because SQLite leaves the transaction open when COMMIT finds the file busy.
+            self.tell("commit")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    @contextmanager
+    def lent(self) -> Iterator[Callable[[], None]]:
+        """As `transaction`, for statements of the application's own; gives what to call when those are over.
+
+        That raises TransactionEnded where the database, or the application, has ended the transaction meanwhile. What
+        the application did to its session is undone with the transaction.
+        """
+        self._begin(lent=True)
+        mine = self.dialect.transaction_of(self.raw)
+        self.dialect.lend(self.raw)
+        try:
+            yield lambda: insist_on(mine, self.dialect.transaction_of(self.raw))
+            self.dialect.take_back(self.raw)
+            for sql in ends(self.dialect):
+                self.tell(sql)
+        except BaseException:
+            self.dialect.take_back(self.raw)
+            self._roll_back()
+            raise
+        finally:
+            self._look_over()
+
+    def _begin(self, lent: bool = False) -> None:
+        first, *more = begins(self.dialect, lent)
+        try:
+            self.tell(first)
+        except DatabaseUnavailable:
+            if not self._lived:
+                raise
+            self.close()
+            self._open()
+            self.tell(first)
+        self._lived = True
+        for sql in more:
+            self.tell(sql)
+
+    def _roll_back(self) -> None:
+        try:
+            self.tell(tidied("rollback", self.dialect))
+        except (StoreError, TransactionError) as error:
+            # Closing rolls back. The error to hear about is the one that led here.
+            self.spoilt = not self.dialect.embedded
+            log.debug("a transaction could not be rolled back, so its connection is closed: %s", error)
+
+    def _look_over(self) -> None:
+        """See what a handler left on the connection; one that cannot even be asked is not lent again either."""
+        try:
+            with translated(self.dialect):
+                self.spoilt = self.spoilt or self.dialect.is_spoilt(self.raw)
+        except StoreError as error:
+            self.spoilt = True
+            log.debug("a connection could not be looked over, so it is closed: %s", error)
+
+    def is_idle(self) -> bool:
+        """Tell whether the next borrower finds the connection outside of any transaction and statement."""
+        if self.spoilt:
+            return False
+        if self.dialect.is_idle(self.raw):
+            return True
+        if self.dialect.embedded:
+            # An interrupt came between two calls. Closing would do, but would take a database in memory with it.
+            self._roll_back()
+        return self.dialect.is_idle(self.raw)
+
+    def tell(self, sql: str) -> None:
+        with translated(self.dialect):
+            self.dialect.tell(self.raw, sql)
+
+    def close(self) -> None:
+        # A lost connection may refuse to be closed, each driver in its own way; it is gone all the same.
+        with suppress(Exception):
+            self.raw.close()
+
+
+class AsyncLink:
+    """The async twin of `Link`; made by `open`."""
+
+    raw: Any
+    session: AsyncSession
+
+    def __init__(self, connect: Callable[[], Awaitable[Any]], dialect: Dialect, clock: Clock) -> None:
+        self.dialect = dialect
+        self._connect = connect
+        self._clock = clock
+
+    async def open(self) -> Self:
+        with translated(self.dialect):
+            self.raw = await self._connect()
+        self.session = led_on(getattr(self, "session", None), self.dialect.asession(self.raw, self._clock))
+        self._lived = False
+        return self
+
+    def transact(self, work: Flow[T]) -> Coroutine[Any, Any, T]:
+        """Run a flow in a transaction of its own, or bare when its one statement is one already."""
+        return adrive(work, self.session, self._around)
+
+    def _around(self, first: Statement) -> AbstractAsyncContextManager[Any] | None:
+        return None if first.alone and first.name in self.dialect.single else self.transaction()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """Commit what the block did, or roll it back when it raises."""
+        await self._begin()
+        async with self._rolled_back():
+            yield self.raw
+            await self.tell("commit")
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[Callable[[], None]]:
+        """As `Link.lent`."""
+        await self._begin(lent=True)
+        mine = self.dialect.atransaction_of(self.raw)
+        async with self._rolled_back():
+            self.dialect.alend(self.raw)
+            try:
+                yield lambda: insist_on(mine, self.dialect.atransaction_of(self.raw))
+            finally:
+                self.dialect.atake_back(self.raw)
+            for sql in ends(self.dialect):
+                await self.tell(sql)
+
+    @asynccontextmanager
+    async def _rolled_back(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except Exception:
+            try:
+                await self.tell(tidied("rollback", self.dialect))
+            except (StoreError, TransactionError) as error:
+                # As in `Link._roll_back`. A statement that still runs on the connection is one cause.
+                self.close()
+                log.debug("a transaction could not be rolled back, so its connection is closed: %s", error)
+            raise
+        except BaseException:
+            # Cancelled: waiting for a rollback is not ours to do; closing the connection rolls back.
+            self.close()
+            raise
+
+    async def _begin(self, lent: bool = False) -> None:
+        first, *more = begins(self.dialect, lent)
+        try:
+            await self.tell(first)
+        except DatabaseUnavailable:
+            if not self._lived:
+                raise
+            self.close()
+            await self.open()
+            await self.tell(first)
+        self._lived = True
+        for sql in more:
+            await self.tell(sql)
+
+    def is_idle(self) -> bool:
+        """As `Link.is_idle`."""
+        return self.dialect.ais_idle(self.raw)
+
+    async def tell(self, sql: str) -> None:
+        with translated(self.dialect):
+            await self.dialect.atell(self.raw, sql)
+
+    def close(self) -> None:
+        # As in `Link.close`; on a closed event loop, `shut` ends what this cannot.
+        with suppress(Exception):
+            self.dialect.cut(self.raw)
+
+    def shut(self) -> None:
+        """Hang up on the server where the connection's event loop is closed: its transport can do nothing any more."""
+        handle = self.dialect.socket_of(self.raw)
+        if handle is not None and handle.fileno() >= 0:
+            # Another handle on the same socket: this one is the transport's to close. A peer that is gone is no matter.
+            with socket.socket(fileno=os.dup(handle.fileno())) as twin, suppress(OSError):
+                twin.shutdown(socket.SHUT_RDWR)
+
+
+def led_on(old: S | None, new: S) -> S:
+    """Let a flow that holds the session of a lost connection go on with the one that was opened in its stead."""
+    if old is None:
+        return new
+    vars(old).clear()
+    vars(old).update(vars(new))
+    return old
+
+
+L = TypeVar("L", Link, AsyncLink)
+
+
+class Lent(NamedTuple, Generic[L]):
+    """A connection in the application's hands, and what to call when its own statements are over."""
+
+    link: L
+    insist_on_it: Callable[[], None]
+
+
+def insist_on(mine: Any, now: Any) -> None:
+    """Raise unless the open transaction is the one that was begun."""
+    if now is None or now != mine:
+        raise TransactionEnded
+
+
+def begins(dialect: Dialect, lent: bool) -> list[str]:
+    """List what begins a transaction, each a message; one that is lent is marked, so that it is known at its end."""
+    marked = [dialect.begin, dialect.mark] if lent and dialect.mark else [dialect.begin]
+    return ["; ".join(marked)] if dialect.tidy else marked
+
+
+def ends(dialect: Dialect) -> list[str]:
+    """List what ends a transaction that was lent."""
+    commit = tidied("commit", dialect)
+    marked = [dialect.insist, commit] if dialect.insist else [commit]
+    return ["; ".join(marked)] if dialect.tidy else marked
+
+
+def tidied(end: str, dialect: Dialect) -> str:
+    """Write COMMIT or ROLLBACK with what undoes changes to the session."""
+    return f"{end}; {dialect.tidy}" if dialect.tidy else end

@@ -1,0 +1,40 @@
+"""The databases: which dialect serves a URL, and how its connections open."""
+
+from __future__ import annotations
+
+from holdfast.errors import ConfigError
+from holdfast.store.dialects.base import SCHEMA_VERSION, Dialect
+from holdfast.values.options import StoreOptions
+
+__all__ = ["SCHEMA_VERSION", "Dialect", "dialect_for"]
+
+_POSTGRES = ("postgresql", "postgres")
+_MYSQL = ("mysql", "mariadb")
+
+
+def dialect_for(url: str, options: StoreOptions) -> Dialect:
+    """Choose the dialect by the URL's scheme; a SQLAlchemy driver suffix is allowed and ignored."""
+    scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
+    if scheme == "sqlite":
+        from holdfast.store.dialects.sqlite import Sqlite
+
+        if options.schema:
+            raise ConfigError("schema", "SQLite has no schemas; use prefix", options.schema)
+        return Sqlite(options)
+    if scheme in _POSTGRES:
+        from holdfast.store.dialects.postgres import Postgres, split_url
+
+        split_url(url)
+        if options.listen_url is not None:
+            split_url(options.listen_url, "listen_url")
+        return Postgres(options)
+    if scheme in _MYSQL:
+        from holdfast.store.dialects.mysql import Mysql, checked
+
+        checked(url)
+        if options.schema:
+            raise ConfigError(
+                "schema", "a schema is a database in MySQL: name it in the URL, or use prefix", options.schema
+            )
+        return Mysql(options)
+    raise ConfigError("url", "must start with sqlite:///, postgresql://, mysql:// or mariadb://", url)

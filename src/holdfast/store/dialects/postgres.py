@@ -1,0 +1,294 @@
+"""PostgreSQL: asyncpg for async callers and the worker, psycopg 3 for sync ones."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, ClassVar
+
+from holdfast import errors
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.flow import AsyncSession, Statement
+from holdfast.store.dialects.base import MARK, Dialect, Style, chain
+from holdfast.store.sessions import AsyncpgSession, Clock
+from holdfast.values import urls
+from holdfast.values.options import StoreOptions
+
+_DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
+# Seconds after which a prepared statement is made anew. PostgreSQL keeps a plan until the table is analysed, and one
+# made while the table was small reads all of it: at 4,000 jobs a second a claim took 15 ms after half a minute.
+PLANS_LIVE = 10
+LONGEST_NAME = 63
+_AS_TEXT = re.compile(r":(\w+)::text::\w+\[\]")
+_TIME_AS_TEXT = re.compile(r":(\w+)::text::timestamptz(?!\[)")
+_LOST = ("08", "57P", "53300")
+# What libpq calls PQTRANS_IDLE, PQTRANS_ACTIVE, PQTRANS_INTRANS and PQTRANS_INERROR.
+_IDLE, _ACTIVE, _INSIDE = 0, 1, (2, 3)
+_IN_USE = "another operation is in progress"
+# asyncpg says InternalClientError ("cannot switch to state …") after the server hung up on an idle connection.
+_LOST_BY_NAME = ("OperationalError", "InterfaceError", "PoolTimeout", "InternalClientError")
+_NOT_FOR_ASYNCPG = ("options", "application_name", "connect_timeout", "client_encoding", "load_balance_hosts")
+# Columns of these batches that are never NULL, and may come as an array of one.
+_FILLED_IN = {
+    "enqueue_many": ("queue", "kind", "priority", "delay_ms", "max_attempts"),
+    "finish": ("fence", "outcome"),
+    "drop": ("fence",),
+}
+
+
+class Postgres(Dialect):
+    name: ClassVar[str] = "postgres"
+    style: ClassVar[Style] = "pyformat"
+    # The server, the database or the role may have another level as the default, and our flows rely on reading what was
+    # committed since they began. Not said when connecting: behind a pooler the session is somebody else's next.
+    begin: ClassVar[str] = "begin isolation level read committed"
+    keeps_dead_rows: ClassVar[bool] = True
+    # No savepoint: SET TRANSACTION would be refused after it. The cast fails if the setting went with its transaction.
+    mark: ClassVar[str] = "set local holdfast.lent = 'on'"
+    insist: ClassVar[str] = (
+        f"select coalesce(nullif(current_setting('holdfast.lent', true), ''), '{MARK} is gone')::boolean"
+    )
+    # One message with the COMMIT: 30 µs of the server's time, where a message of its own takes 100 and more.
+    tidy: ClassVar[str] = (
+        "reset session authorization; reset all; close all; unlisten *; discard temp; select pg_advisory_unlock_all()"
+    )
+
+    def __init__(self, options: StoreOptions) -> None:
+        super().__init__(options)
+        self.channel = channel_of(options)
+        # By query: the lists that it takes as one text.
+        texts = {name: frozenset(_AS_TEXT.findall(" ".join(parts))) for name, parts in self.queries.items()}
+        self._as_text = {name: found for name, found in texts.items() if found}
+        # And the times.
+        times = {name: frozenset(_TIME_AS_TEXT.findall(" ".join(parts))) for name, parts in self.queries.items()}
+        self._times = {name: found for name, found in times.items() if found}
+        if not options.schema:
+            self.queries["schema_create"] = ("select 1",)
+
+    def place(self, sql: str) -> str:
+        return f'"{self.options.schema}"'.join(map(super().place, sql.split("holdfast_schema")))
+
+    def table(self, name: str) -> str:
+        bare = super().table(name)
+        # Quoted, because a schema may have a reserved word for its name; with a prefix before it no table has.
+        return f'"{self.options.schema}".{bare}' if self.options.schema else bare
+
+    def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
+        batch: dict[str, Any] = dict(statement.batch or {})
+        filled_in = _FILLED_IN.get(statement.name)
+        if filled_in is not None:
+            batch = {name: _short(column, name in filled_in) for name, column in batch.items()}
+        notify = self.options.notify if statement.notify is None else statement.notify
+        channel = self.channel if notify else None
+        bound = {"now": now, "channel": channel, **statement.params, **batch}
+        for name in self._as_text.get(statement.name, ()):
+            if bound.get(name) is not None:
+                bound[name] = array_text(bound[name])
+        for name in self._times.get(statement.name, ()):
+            if bound.get(name) is not None:
+                bound[name] = _item(bound[name])
+        return bound
+
+    def connect(self, url: str) -> Any:
+        return connect(url, self.options)
+
+    async def aconnect(self, url: str, name: str) -> Any:
+        return await aconnect(url, self.options, name)
+
+    def asession(self, raw: Any, clock: Clock) -> AsyncSession:
+        return AsyncpgSession(self, raw, clock)
+
+    def tell(self, raw: Any, sql: str) -> None:
+        if raw.pgconn.transaction_status == _ACTIVE:
+            # An unread stream holds psycopg's lock, and to wait for it is to wait for ever.
+            raise errors.ConnectionInUse
+        # Never prepared: PostgreSQL does not prepare two commands as one.
+        raw.execute(sql, prepare=False)
+
+    def is_idle(self, raw: Any) -> bool:
+        return bool(raw.pgconn.transaction_status == _IDLE)
+
+    def ais_idle(self, raw: Any) -> bool:
+        return not (raw.is_closed() or raw.is_in_transaction())
+
+    def transaction_of(self, raw: Any) -> Any:
+        return raw.pgconn.transaction_status in _INSIDE or None
+
+    def atransaction_of(self, raw: Any) -> Any:
+        return raw.is_in_transaction() or None
+
+    def cursors(self, raw: Any) -> Callable[[], Any]:
+        # Plain, whatever a handler sets on the connection.
+        from psycopg import Cursor
+        from psycopg.rows import tuple_row
+
+        return partial(Cursor, raw, row_factory=tuple_row)
+
+    def is_spoilt(self, raw: Any) -> bool:
+        from psycopg import Cursor
+        from psycopg.rows import tuple_row
+
+        return raw.row_factory is not tuple_row or raw.cursor_factory is not Cursor
+
+    def alend(self, raw: Any) -> None:
+        # asyncpg lets `tx.transaction()` make a savepoint only inside a transaction that it knows; it has no public way
+        # to say so, and its own start() and commit() would take a message each.
+        raw._top_xact = raw.transaction()
+
+    def atake_back(self, raw: Any) -> None:
+        raw._top_xact = None
+
+    def translate(self, error: BaseException) -> HoldfastError | None:
+        cause = driver_error(error)
+        if cause is None:
+            return None
+        state = sqlstate(error) or ""
+        text = " ".join(str(cause).split())
+        if state == "40P01":
+            return errors.DatabaseBusy("deadlock")
+        if state == "40001":
+            return errors.DatabaseBusy("serialisation")
+        if state == "55P03":
+            return errors.DatabaseBusy("lock_timeout")
+        if state == "23505":
+            return errors.UniqueViolation(text)
+        if state in ("42P01", "3F000"):
+            return errors.SchemaMissing(text)
+        if state == "22P02" and f"{MARK} is gone" in text:
+            return errors.TransactionEnded()
+        if state == "25P02":
+            return errors.TransactionAborted()
+        if _IN_USE in text and not state:
+            return errors.ConnectionInUse()
+        if state.startswith(_LOST) or (not state and is_lost(cause)):
+            return errors.DatabaseUnavailable(text)
+        return errors.QueryFailed(text)
+
+
+def channel_of(options: StoreOptions) -> str:
+    """Name the channel that workers listen on; one too long for PostgreSQL is cut and ends in a hash of the whole."""
+    name = "_".join(part for part in (options.schema, options.prefix, "wake") if part)
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}_{digest}"
+
+
+def array_text(items: list[Any]) -> str:
+    """Write numbers, ids or times as PostgreSQL writes an array of them."""
+    try:
+        written = ",".join(items)
+    except TypeError:
+        written = ",".join(["NULL" if item is None else _item(item) for item in items])
+    return f"{{{written}}}"
+
+
+def _item(item: Any) -> str:
+    return item.isoformat() if isinstance(item, datetime) else str(item)
+
+
+def _short(column: list[Any], filled_in: bool) -> list[Any]:
+    """Send once what is the same in all rows, and NULLs not at all: the statement fills them in."""
+    first = column[0]
+    if (first is not None and not filled_in) or column.count(first) < len(column):
+        return column
+    return [] if first is None else [first]
+
+
+def driver_error(error: BaseException) -> BaseException | None:
+    """Return the innermost error that a driver, or the network under it, raised."""
+    ours = [
+        e
+        for e in chain(error)
+        if type(e).__module__.partition(".")[0] in _DRIVERS or isinstance(e, OSError | TimeoutError)
+    ]
+    return ours[-1] if ours else None
+
+
+def sqlstate(error: BaseException) -> str | None:
+    for one in chain(error):
+        code = getattr(one, "sqlstate", None) or getattr(one, "pgcode", None)
+        if isinstance(code, str):
+            return code
+    return None
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell a lost or refused connection from a wrong call; drivers give neither a SQLSTATE."""
+    return isinstance(error, OSError | TimeoutError) or type(error).__name__ in _LOST_BY_NAME
+
+
+def split_url(url: str, field: str = "url") -> urls.Url:
+    """Take a URL apart; a SQLAlchemy driver suffix (postgresql+asyncpg://) is ignored.
+
+    Several hosts are tried in their order: postgresql://a,b:5433/shop?target_session_attrs=read-write.
+    """
+    found = urls.read(url)
+    if isinstance(found, str):
+        raise ConfigError(field, found, url)
+    if found.scheme.partition("+")[0] not in ("postgresql", "postgres"):
+        raise ConfigError(field, "must start with postgresql://", url)
+    return found
+
+
+def connect(url: str, options: StoreOptions) -> Any:
+    """Open a psycopg connection that commits only when told to (autocommit with explicit BEGIN)."""
+    import psycopg
+
+    connection = psycopg.connect(
+        split_url(url).written("postgresql"),
+        autocommit=True,
+        connect_timeout=max(1, int(options.connect_timeout)),
+        prepare_threshold=5 if options.prepare else None,
+        application_name="holdfast",
+        # A database in SQL_ASCII, or PGCLIENTENCODING, would have psycopg read and write texts in other ways.
+        client_encoding="utf8",
+    )
+    return connection
+
+
+async def aconnect(url: str, options: StoreOptions, name: str) -> Any:
+    """Open an asyncpg connection, to the first host that answers and is what the URL asks for."""
+    import asyncpg
+
+    *others, last = each_host(split_url(url))
+    next_one = (OSError, asyncpg.CannotConnectNowError, asyncpg.exceptions.TargetServerAttributeNotMatched)
+    for other in others:
+        with suppress(*next_one):
+            return await _aconnect(other, options, name)
+    return await _aconnect(last, options, name)
+
+
+async def _aconnect(at: urls.Url, options: StoreOptions, name: str) -> Any:
+    import asyncpg
+
+    # Where asyncpg takes libpq's `options=-c name=value`.
+    settings = dict(re.findall(r"-c\s*([\w.]+)=(\S+)", at.query.get("options", "")))
+    query = {name: value for name, value in at.query.items() if name not in _NOT_FOR_ASYNCPG}
+    return await asyncpg.connect(
+        replace(at, query=query).written("postgresql"),
+        timeout=options.connect_timeout,
+        statement_cache_size=200 if options.prepare else 0,
+        max_cached_statement_lifetime=PLANS_LIVE,
+        server_settings={"application_name": name} | settings,
+    )
+
+
+def each_host(found: urls.Url) -> list[urls.Url]:
+    """Write a URL with several hosts as one for each try, in order.
+
+    asyncpg takes several itself, but with one time-out for all: a first host that never answers used it up.
+    """
+    each = [replace(found, hosts=host) for host in found.hosts.split(",")]
+    if found.query.get("load_balance_hosts") == "random":
+        random.shuffle(each)
+    if found.query.get("target_session_attrs") != "prefer-standby" or len(each) == 1:
+        return each
+    wanted = ("standby", "any")
+    return [replace(one, query=one.query | {"target_session_attrs": kind}) for kind in wanted for one in each]

@@ -1,0 +1,289 @@
+"""The store: a database with Holdfast's tables, and the pumps that run flows on it in either colour."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError, redact
+from holdfast.flow import Flow, adrive, drive
+from holdfast.store import callers as adopt
+from holdfast.store import migrate
+from holdfast.store.connections import AsyncLink, Lent, Link
+from holdfast.store.dialects import SCHEMA_VERSION, dialect_for
+from holdfast.store.dialects.sqlite import MEMORY, path_of
+from holdfast.store.migrate import Migration
+from holdfast.store.pool import AsyncPool, Loan, Pool
+from holdfast.store.sqlite_async import AsyncTx
+from holdfast.values.options import StoreOptions
+
+T = TypeVar("T")
+
+# A busy or lost database is tried again for a few seconds, then the caller hears of it. A worker tries on for ever.
+TRIES = 6
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+
+
+def pause_after(tries: int) -> float:
+    """Return how long to wait before the next try, with full jitter."""
+    return random.uniform(0.5, 1.0) * min(LONGEST_PAUSE, FIRST_PAUSE * 3.0 ** (tries - 1))
+
+
+class Store:
+    """Runs flows: each in a transaction of its own, or in the caller's.
+
+    Every flow that runs in its own transaction is safe to repeat, so a deadlock, a busy database or a lost connection
+    re-runs it from the start, on a new connection where needed.
+    """
+
+    def __init__(self, url: str, options: StoreOptions | None = None, *, beside: Store | None = None) -> None:
+        self.url = url
+        self.options = options or StoreOptions()
+        self.dialect = dialect_for(url, self.options)
+        # None is the database's own clock; tests put a time here.
+        self.now: datetime | None = None
+        self.embedded = self.dialect.embedded
+        self.in_memory = self.embedded and path_of(url) == MEMORY
+        self._beside = beside
+        # SQLite lets one write at a time: waiting in line here beats its own polling for the lock.
+        self._line: Any = threading.RLock() if beside is None else beside._line
+        self._left_behind: list[object] = []
+        self._open_pools()
+        _stores.add(self)
+        if self.in_memory:
+            self.run(migrate.apply(self.migrations))
+
+    def __repr__(self) -> str:
+        return f"<Store {redact(self.url)}>"
+
+    @property
+    def migrations(self) -> list[Migration]:
+        return [Migration(*entry) for entry in self.dialect.migrations()]
+
+    def clock(self) -> datetime | None:
+        return self.now if self._beside is None else self._beside.clock()
+
+    def beside(self, pool_size: int) -> Store:
+        """Return a store on the same database with connections of its own, which nobody else can use up."""
+        return self if self.in_memory else Store(self.url, replace(self.options, pool_size=pool_size), beside=self)
+
+    def _open_pools(self) -> None:
+        size = 1 if self.in_memory else self.options.pool_size
+        self._pool = Pool(size, self.open, self.options.connect_timeout)
+        self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = weakref.WeakKeyDictionary()
+        self._threads: ThreadPoolExecutor | None = None
+        self._thread_count = size
+
+    def forked(self) -> None:
+        """Forget the connections and threads of the parent process: they are not this process's to use or to close."""
+        self._line = threading.RLock() if self._beside is None else self._beside._line
+        self._threads = None
+        if self.in_memory:
+            return
+        if not self.embedded:
+            # Kept, because a driver that is thrown away closes its connection: for asyncio that is the parent's, too.
+            self._left_behind += [self._pool, *self._async_pools.values()]
+        self._open_pools()
+
+    def _turn(self) -> AbstractContextManager[None]:
+        return _Turn(self._line, self.options.busy_timeout) if self.embedded else nullcontext()
+
+    def run(self, work: Flow[T], again: Callable[[], Flow[T]] | None = None) -> T:
+        """Run a flow in a transaction of its own; `again` makes what to run once a first try has failed."""
+        for tries in range(1, TRIES):
+            try:
+                return self.run_once(work)
+            except (DatabaseBusy, DatabaseUnavailable) as error:
+                self._after_failure(error, tries, self._pool)
+                time.sleep(pause_after(tries))
+            work = again() if again else work
+        return self.run_once(work)
+
+    def _after_failure(self, error: StoreError, tries: int, pool: Pool | AsyncPool) -> None:
+        """Have idle connections closed once a second one was lost: they have been through the same outage.
+
+        Else a pool of them takes more tries than there are.
+        """
+        if tries > 1 and isinstance(error, DatabaseUnavailable) and not self.in_memory:
+            pool.close()
+
+    def run_once(self, work: Flow[T]) -> T:
+        if not self.embedded:
+            with Loan(self._pool) as link:
+                return link.transact(work)
+        with self._turn(), Loan(self._pool) as link:
+            return link.transact(work)
+
+    async def arun(self, work: Flow[T], again: Callable[[], Flow[T]] | None = None) -> T:
+        """As `run`, without blocking the event loop."""
+        for tries in range(1, TRIES):
+            try:
+                return await self.arun_once(work)
+            except (DatabaseBusy, DatabaseUnavailable) as error:
+                self._after_failure(error, tries, self._pool if self.embedded else self._apool())
+                await asyncio.sleep(pause_after(tries))
+            work = again() if again else work
+        return await self.arun_once(work)
+
+    def arun_once(self, work: Flow[T]) -> Awaitable[T]:
+        if self.embedded:
+            # SQLite has no async driver: one hop to a thread for the whole flow, not one per statement.
+            try:
+                return asyncio.get_running_loop().run_in_executor(self._executor(), self.run_once, work)
+            except RuntimeError as error:
+                # The process may have no more threads for a moment. The executor keeps the work and may still do it
+                # later, so it counts as sent: a repeat must be ready for that, as after a lost reply.
+                raise DatabaseUnavailable(f"no thread could be started for it: {error}") from error
+        return self._apool().transact(work)
+
+    def run_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
+        """Run a flow in the caller's transaction, which the caller ends."""
+        return drive(work, adopt.session(tx, self.dialect, self.clock, what))
+
+    async def arun_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
+        """Run a flow in the caller's transaction, on a connection of async code."""
+        session = tx if isinstance(tx, AsyncTx) else await adopt.asession(tx, self.dialect, self.clock, what)
+        return await adrive(work, session)
+
+    @contextmanager
+    def link(self) -> Iterator[Link]:
+        """Lend a sync connection."""
+        with self._pool.link() as link:
+            yield link
+
+    @contextmanager
+    def transaction(self) -> Iterator[Link]:
+        """Lend a sync connection inside a transaction, which the block's end commits."""
+        with self._turn(), self._pool.link() as link, link.transaction():
+            yield link
+
+    @contextmanager
+    def lent(self) -> Iterator[Lent[Link]]:
+        """Lend a sync connection inside a transaction to the application's own statements; see `Link.lent`."""
+        with self._turn(), self._pool.link() as link, link.lent() as insist_on_it:
+            yield Lent(link, insist_on_it)
+
+    @asynccontextmanager
+    async def alink(self) -> AsyncIterator[AsyncLink]:
+        """Lend an async connection (not on SQLite, which has none)."""
+        async with self._apool().link() as link:
+            yield link
+
+    @asynccontextmanager
+    async def alent(self) -> AsyncIterator[Lent[AsyncLink]]:
+        """The async twin of `lent` (not on SQLite)."""
+        async with self._apool().link() as link, link.lent() as insist_on_it:
+            yield Lent(link, insist_on_it)
+
+    def check(self) -> None:
+        """Raise unless the tables are there in the version this library needs."""
+        self.run(migrate.check(SCHEMA_VERSION))
+
+    def close(self) -> None:
+        """Close every connection; the next use opens new ones. Async ones are closed by `aclose`, on their loop."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=True)
+        self._pool.close()
+        for loop, pool in list(self._async_pools.items()):
+            if loop.is_closed():
+                pool.shut()
+            elif loop.is_running():
+                # A transport is for its own loop's thread to touch.
+                loop.call_soon_threadsafe(pool.close)
+            else:
+                pool.close()
+
+    def forget_loop(self) -> None:
+        """Cut the async connections of the running event loop, before that loop is closed."""
+        pool = self._async_pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            pool.close()
+
+    async def aclose(self) -> None:
+        """Close every connection; those of the running loop here: a transport is not for other threads to touch."""
+        self.forget_loop()
+        # Their sockets close when the loop comes round to it.
+        await asyncio.sleep(0)
+        await asyncio.to_thread(self.close)
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._thread_count, "holdfast-sqlite")
+        return self._threads
+
+    def open(self) -> Link:
+        """Open a sync connection that belongs to the caller."""
+        return Link(lambda: self.dialect.connect(self.url), self.dialect, self.clock)
+
+    async def aopen(self, url: str | None = None, name: str = "holdfast") -> AsyncLink:
+        """Open an async connection that belongs to the caller."""
+        return await AsyncLink(lambda: self.dialect.aconnect(url or self.url, name), self.dialect, self.clock).open()
+
+    def _apool(self) -> AsyncPool:
+        loop = asyncio.get_running_loop()
+        pool = self._async_pools.get(loop)
+        if pool is None:
+            self._shut_closed_loops()
+            pool = self._async_pools[loop] = AsyncPool(self.options.pool_size, self.aopen, self.options.connect_timeout)
+            pool.close_with_loop()
+        return pool
+
+    def _shut_closed_loops(self) -> None:
+        """Hang up on connections whose event loop was closed in a hurry: they keep it alive, and it them."""
+        for loop in [loop for loop in self._async_pools if loop.is_closed()]:
+            self._async_pools.pop(loop).shut()
+
+
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Let every store of a child process open connections of its own."""
+    for store in sorted(_stores, key=lambda store: store._beside is not None):
+        store.forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Turn:
+    """Wait in line where the database has one writer; a thread that holds the turn already would wait for ever.
+
+    A signal handler may raise at any moment (Ctrl-C, an alarm). A lock that knows its owner then tells whether it was
+    taken: one that nobody gives back would end all use of the database in this process.
+    """
+
+    __slots__ = ("_line", "_patience")
+
+    def __init__(self, line: Any, patience: float) -> None:
+        self._line = line
+        self._patience = patience
+
+    def __enter__(self) -> None:
+        if self._line._is_owned():
+            raise DatabaseBusy(
+                "busy", "this thread is inside a transaction on the same file; give its connection as tx="
+            )
+        try:
+            if not self._line.acquire(timeout=self._patience):
+                why = f"another transaction of this process was not over within {self._patience:g} s"
+                raise DatabaseBusy("busy", f"{why}; inside job.transaction(), enqueue with tx=tx")
+        except BaseException:
+            if self._line._is_owned():
+                self._line.release()
+            raise
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._line.release()

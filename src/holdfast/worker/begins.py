@@ -1,0 +1,71 @@
+"""The record that a handler begins, made before the call and one at a time.
+
+It is made for the few jobs of which a death must be told from a wait (see `expiry.py`). The next record is sent only
+once the handler before has been entered: one that kills its process at its start then leaves no neighbour behind that
+is recorded as begun and never was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from holdfast.flow import Flow
+
+if TYPE_CHECKING:
+    from holdfast.worker.executor import Work
+    from holdfast.worker.handler_threads import Call
+
+# How many seconds the next record waits for a handler that its middlewares, or a lack of threads, keep from its call.
+LONGEST = 1.0
+# A thread says that it is about to call a handler; after this many seconds it has done so.
+SETTLED_IN = 0.005
+LOOK = 0.001
+
+
+class Begins:
+    """Records begins for one worker; `inside` is the job whose handler has been recorded and not yet entered."""
+
+    def __init__(self, run: Callable[[Flow[None]], Awaitable[None]]) -> None:
+        self.inside: Work | None = None
+        self._run = run
+        self._one = asyncio.Lock()
+        self._limit: asyncio.TimerHandle | None = None
+
+    async def record(self, work: Work, recording: Flow[None]) -> None:
+        """Wait for the turn of this job and write its record; what follows must end in `entered`.
+
+        Raises: LeaseLost, when the handler may not be called.
+        """
+        await self._one.acquire()
+        try:
+            await self._run(recording)
+        except BaseException:
+            self._one.release()
+            raise
+        self.inside = work
+        self._limit = asyncio.get_running_loop().call_later(LONGEST, self.entered, work)
+
+    def entered(self, work: Work) -> None:
+        """Let the next record be made: the handler of this job is called now, or never will be.
+
+        The next in line is woken by the event loop, so what the caller does before it waits again comes first.
+        """
+        if self.inside is work and self._limit is not None:
+            self.inside = None
+            self._limit.cancel()
+            self._one.release()
+
+    async def entered_on_thread(self, work: Work, call: Call) -> None:
+        """Wait until a thread has entered the handler, and let the next record be made.
+
+        The thread only sets a flag. A wake-up for the loop would let go of the interpreter right before the call, and
+        the next record might be sent before it.
+        """
+        deadline = time.monotonic() + LONGEST
+        while not call.entered and not call.future.done() and time.monotonic() < deadline:  # noqa: ASYNC110 - see above
+            await asyncio.sleep(LOOK)
+        await asyncio.wait([call.future], timeout=SETTLED_IN)
+        self.entered(work)

@@ -1,0 +1,72 @@
+"""How much a worker claims: enough to keep its slots busy through the next claim, and no more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from holdfast.life.source import Source
+from holdfast.worker.slots import Slots
+
+# Claim ahead what the slots finish in so many seconds.
+AHEAD = 0.25
+# Claims of so many jobs cost as little per job as larger ones, and the next is under way before the buffer is empty.
+ENOUGH = 500
+
+# Where to claim, kinds with their leases in milliseconds, and how many jobs of them.
+Plan = list[tuple[Source, dict[str, int], int]]
+
+
+class Appetite:
+    """Plans claims from what the slots do; `low` is how far the buffer falls before more is claimed."""
+
+    def __init__(self, sources: Sequence[Source], slots: Slots, most: int) -> None:
+        self.low = 0
+        self._sources = sources
+        self._slots = slots
+        self._most = most
+        self._rate = 0.0
+        self._measured = (time.monotonic(), 0, 0.0)
+
+    def plan(self) -> Plan:
+        """Say what to claim from each source: kinds without a limit together, each limited kind by itself."""
+        room = self._room()
+        return [part for source in self._sources for part in self._plan_for(source, room)]
+
+    def _plan_for(self, source: Source, room: int) -> Plan:
+        free: dict[str, int] = {}
+        limited: Plan = []
+        for kind, handler in source.handlers.items():
+            lease = {kind: round(handler.options.lease * 1000)}
+            if handler.options.concurrency is None:
+                free |= lease
+            else:
+                left = handler.options.concurrency - self._slots.running_of(source, kind)
+                limited.append((source, lease, min(room, left)))
+        return [(source, free, room), *limited] if free else limited
+
+    def lose(self) -> None:
+        """Start from nothing again: what was claimed ahead was not needed."""
+        self._rate = 0.0
+
+    def _room(self) -> int:
+        """Return how many jobs to claim now; none until enough of what was claimed ahead is used up."""
+        ahead = min(self._most, int(self._finishing_rate() * AHEAD))
+        self.low = max(ahead // 2, ahead - ENOUGH)
+        buffered = len(self._slots.buffer)
+        if buffered > self.low:
+            return 0
+        return self._slots.count + ahead - len(self._slots.running) - buffered
+
+    def _finishing_rate(self) -> float:
+        """Return attempts finished per second, quick to rise and slow to fall."""
+        now, slots = time.monotonic(), self._slots
+        since, count, busy = self._measured
+        if now - since >= 0.01:
+            finished = slots.finished - count
+            # Slots that end in step make a burst; they cannot go on faster than their attempts take.
+            steady = slots.count * finished / max(slots.busy - busy, 1e-9)
+            latest = min(finished / (now - since), steady)
+            self._rate = latest if latest > self._rate else 0.7 * self._rate + 0.3 * latest
+            self._measured = (now, slots.finished, slots.busy)
+        return self._rate

@@ -1,0 +1,69 @@
+"""An outage of the database, said once, with pauses that grow; and what is no outage but a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+from holdfast import events
+from holdfast.errors import DatabaseBusy, QueryFailed, StoreError, UniqueViolation
+from holdfast.store.dialects.postgres import sqlstate
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+
+# SQLSTATE classes that speak of the data: data exception, integrity, cardinality, limits, check option, raised by a
+# trigger. All others (disk full, read-only, cancelled, no rights) may pass, and the same write may succeed then.
+_DATA = ("21", "22", "23", "44", "54", "P0")
+# MySQL and MariaDB: larger than a packet, too long, out of range, not null, wrong value, a check, no JSON, a SIGNAL.
+_MYSQL_DATA = frozenset({1048, 1136, 1153, 1264, 1265, 1292, 1366, 1406, 1452, 1644, 3140, 3141, 3819, 4025, 4038})
+_SQLITE_PASSES = ("full", "readonly", "read-only", "out of memory", "interrupted", "disk")
+
+
+def refused(error: Exception) -> bool:
+    """Tell whether the database refused this very data, so that repeating the write cannot help."""
+    if isinstance(error, UniqueViolation):
+        return True
+    if not isinstance(error, QueryFailed):
+        return False
+    cause = error.__cause__
+    code = cause.args[0] if cause is not None and cause.args else None
+    if isinstance(code, int):
+        # Before the SQLSTATE, which MySQL's drivers give too: there it is HY000 for nearly everything.
+        return code in _MYSQL_DATA
+    state = sqlstate(error)
+    if state is not None:
+        return state.startswith(_DATA)
+    return type(cause).__module__ == "sqlite3" and not any(word in str(cause) for word in _SQLITE_PASSES)
+
+
+class Outage:
+    """Keeps track of whether the database answers: one event when it stops, one when it is back."""
+
+    def __init__(self, worker: str, emit: Callable[[events.Event], None]) -> None:
+        self._worker = worker
+        self._emit = emit
+        self._since: float | None = None
+
+    async def pause(self, error: StoreError, tries: int, longest: float = LONGEST_PAUSE) -> None:
+        """Note the so-many-th failure in a row of one piece of work, and wait before its next try.
+
+        A deadlock or a busy file is no outage; nor is a single failure, which may be a connection gone stale.
+        """
+        if isinstance(error, DatabaseBusy):
+            await asyncio.sleep(random.uniform(0.005, 0.05))
+            return
+        if self._since is None and tries > 1:
+            self._since = time.monotonic()
+            self._emit(events.DatabaseLost(self._worker, str(error)))
+        # By the age of the outage, not by the count of failures: several tasks fail side by side.
+        age = 0.0 if self._since is None else time.monotonic() - self._since
+        await asyncio.sleep(random.uniform(0.5, 1.0) * min(longest, max(FIRST_PAUSE, age / 2)))
+
+    def over(self, asked_at: float) -> None:
+        """Note that the database answered what it was asked at this moment."""
+        # An answer to a question from before the outage says nothing about now.
+        if self._since is not None and asked_at > self._since:
+            self._emit(events.DatabaseRegained(self._worker, time.monotonic() - self._since))
+            self._since = None

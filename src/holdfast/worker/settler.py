@@ -1,0 +1,165 @@
+"""The settler: writes outcomes in batches, and reports an end only once it is committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast import events
+from holdfast.errors import StoreError, UniqueViolation
+from holdfast.flow import Flow
+from holdfast.values.failure import ErrorRecord, words
+from holdfast.values.rows import Finish, PutBack
+from holdfast.worker.executor import Ended, Write
+
+# Unwritten outcomes above which slots wait: what a crash would run again is bounded by it.
+BOUND = 5_000
+# The most outcomes that one batch writes.
+BATCH = 2_000
+
+
+class Settler:
+    """Collects what slots end with; while one batch is being written the next one grows.
+
+    `run` outlives outages and raises only where the database refuses the data itself; then the batch is taken apart,
+    so that one outcome that cannot be stored costs itself and nothing else.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Flow[Any]], Awaitable[Any]],
+        emit: Callable[[events.Event], None],
+        forget: Callable[[Iterable[Ended]], None],
+        worker: str,
+    ) -> None:
+        self._run = run
+        self._worker = worker
+        self._emit = emit
+        self._forget = forget
+        self._waiting: list[Ended] = []
+        self._writing = 0
+        self._something = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def unsettled(self) -> int:
+        return len(self._waiting) + self._writing
+
+    def add(self, ended: Ended) -> None:
+        """Take an outcome."""
+        if ended.write is None:
+            self._report([ended])
+            return
+        if not self._waiting:
+            self._empty.clear()
+            self._something.set()
+        self._waiting.append(ended)
+
+    def add_and_hold(self, ended: Ended) -> Awaitable[Any] | None:
+        """Take an outcome from a slot; returns something to wait for when too many are unwritten."""
+        self.add(ended)
+        if len(self._waiting) + self._writing < BOUND:
+            return None
+        self._room.clear()
+        return self._room.wait()
+
+    async def serve(self) -> None:
+        while True:
+            await self._something.wait()
+            batch = self._take()
+            if not self._waiting:
+                self._something.clear()
+            if batch:
+                await self._write(batch)
+
+    async def flushed(self) -> None:
+        """Wait until every outcome is written."""
+        await self._empty.wait()
+
+    def _take(self) -> list[Ended]:
+        """Take the next batch, each job once: an old lease and a new one of the same job must not be mixed up."""
+        batch, rest = self._waiting[:BATCH], self._waiting[BATCH:]
+        first: dict[Any, Ended] = {}
+        for ended in batch:
+            first.setdefault(ended.work.key, ended)
+        if len(first) < len(batch):
+            rest = [ended for ended in batch if first[ended.work.key] is not ended] + rest
+        self._waiting = rest
+        return list(first.values())
+
+    async def _write(self, batch: list[Ended]) -> None:
+        self._writing = len(batch)
+        for source in {ended.work.source.name for ended in batch}:
+            await self._settle([ended for ended in batch if ended.work.source.name == source])
+        self._writing = 0
+        if self.unsettled < BOUND:
+            self._room.set()
+        if not self._waiting:
+            self._empty.set()
+
+    async def _settle(self, batch: list[Ended]) -> None:
+        finishes = [ended.write for ended in batch if isinstance(ended.write, Finish)]
+        returns = [ended.write for ended in batch if isinstance(ended.write, PutBack)]
+        try:
+            settled = await self._run(batch[0].work.source.settle(finishes, returns, self._worker))
+        except Exception as error:
+            await self._settle_apart(batch, error)
+            return
+        self._report(batch, settled.lost)
+
+    async def _settle_apart(self, batch: list[Ended], error: Exception) -> None:
+        """Write a refused batch in halves, and a single refused outcome in plainer words.
+
+        Raises: what is no word of the database, when it is said of the plainest outcome, too. A driver may fail at the
+        data as well as a database, but this is then a defect.
+        """
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            await self._settle(batch[:middle])
+            await self._settle(batch[middle:])
+            return
+        [ended] = batch
+        plainer = self._plainer(ended, error)
+        if plainer is not None:
+            await self._settle([Ended(ended.work, plainer, ended.event)])
+            return
+        if not isinstance(error, StoreError):
+            raise error
+        # Nothing about it can be written. Its lease runs out, and the reaper has its own way to end a job.
+        self._forget([ended])
+        self._emit(events.SettleRefused(*self._about(ended), str(error)))
+
+    def _plainer(self, ended: Ended, error: Exception) -> Write | None:
+        """Return the outcome with less in it; None when there is nothing left to leave out."""
+        write = ended.write
+        if isinstance(write, Finish) and isinstance(error, UniqueViolation) and write.keep:
+            # The finished table has this job already: what is left to do is to take it out of the live one.
+            return write._replace(keep=False)
+        if isinstance(write, Finish) and write.result is not None:
+            self._emit(events.ResultDropped(*self._about(ended), words(error)))
+            return write._replace(result=None, error=self._record(ended, error))
+        if write is not None and write.error is not None:
+            return write._replace(error=None)
+        return None
+
+    def _report(self, batch: Sequence[Ended], lost: Collection[str] = ()) -> None:
+        self._forget(batch)
+        for ended in batch:
+            if lost and ended.work.lease.job_id in lost:
+                self._emit(events.LeaseWasLost(*self._about(ended)))
+            elif ended.event is not None:
+                self._emit(ended.event)
+
+    def _about(self, ended: Ended) -> tuple[str, str, str, str, int]:
+        lease = ended.work.lease
+        return (self._worker, lease.job_id, lease.kind, lease.queue, lease.attempt)
+
+    def _record(self, ended: Ended, error: Exception) -> str:
+        began, now, attempt = ended.work.started_at, datetime.now(UTC), ended.work.lease.attempt
+        record = ErrorRecord.of(error, attempt=attempt, worker=self._worker, started_at=began, failed_at=now)
+        return record.named("ResultDropped").to_json()

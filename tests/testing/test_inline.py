@@ -1,0 +1,262 @@
+"""What an application's own tests get from Holdfast: jobs run inline, and a look at what was enqueued."""
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import aiosqlite
+import psycopg
+import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from holdfast import Fatal, Holdfast, Job, Retry
+from holdfast.errors import WrongColour
+from holdfast.testing.inline import aassert_enqueued, aenqueued, arun_due, assert_enqueued, enqueued, run_due
+
+
+@pytest.fixture(params=["sqlite_url", "pg_url"])
+def hf(request):
+    app = Holdfast(request.getfixturevalue(request.param))
+    app.migrate()
+    yield app
+    app.close()
+
+
+def test_due_jobs_run_inline_with_those_they_enqueue(hf):
+    seen = []
+
+    @hf.job
+    def first(number: int) -> int:
+        seen.append(number)
+        if number < 3:
+            first.enqueue(number=number + 1)
+        return number * 10
+
+    first.enqueue(number=1)
+    ran = run_due(hf)
+
+    assert seen == [1, 2, 3]
+    assert [(one.kind, one.outcome, one.result) for one in ran] == [("first", "done", n * 10) for n in (1, 2, 3)]
+    assert run_due(hf) == []
+
+
+def test_a_handlers_error_is_raised_after_it_is_recorded(hf):
+    @hf.job(retry=Retry(max_attempts=3))
+    async def breaks() -> None:
+        raise ValueError("no such order")
+
+    breaks.enqueue()
+    with pytest.raises(ValueError, match="no such order"):
+        run_due(hf)
+
+    [waiting] = enqueued(hf, breaks)
+    assert waiting.attempts == 1
+    assert waiting.errors[0]["message"] == "no such order"
+
+
+def test_retries_and_delays_run_when_time_is_moved_ahead(hf):
+    calls = []
+
+    @hf.job(retry=Retry(max_attempts=2, first_delay=60))
+    def flaky() -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError("once")
+
+    flaky.using(run_after=3600).enqueue()
+    assert run_due(hf) == []
+    assert [one.outcome for one in run_due(hf, ahead=3600, raise_errors=False)] == ["retried"]
+    assert [one.outcome for one in run_due(hf, ahead=7200)] == ["done"]
+
+
+def test_a_fatal_error_goes_to_the_dead_letters(hf):
+    @hf.job
+    def fatal() -> None:
+        raise Fatal("never again")
+
+    fatal.enqueue()
+    assert [one.outcome for one in run_due(hf, raise_errors=False)] == ["dead"]
+
+
+def test_what_was_enqueued_can_be_asserted(hf):
+    @hf.job
+    def receipt(order_id: int, copy: bool = False) -> None: ...
+
+    receipt.enqueue(order_id=1)
+    receipt.enqueue(order_id=2, copy=True)
+
+    assert_enqueued(hf, receipt, order_id=2)
+    assert_enqueued(hf, "receipt", times=2)
+    with pytest.raises(AssertionError, match="order_id"):
+        assert_enqueued(hf, receipt, order_id=3)
+    with pytest.raises(AssertionError, match="1 times"):
+        assert_enqueued(hf, receipt, times=1)
+
+
+def test_the_look_sees_the_tests_own_transaction(sqlite_url):
+    hf = Holdfast(sqlite_url)
+    hf.migrate()
+
+    @hf.job
+    def receipt(order_id: int) -> None: ...
+
+    connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+    receipt.using(tx=connection).enqueue(order_id=1)
+
+    assert_enqueued(hf, receipt, order_id=1, tx=connection)
+    connection.rollback()
+    assert enqueued(hf, receipt) == []
+    connection.close()
+    hf.close()
+
+
+def test_effect_and_completion_commit_together_inline(hf):
+    with hf.store.link() as link:
+        link.raw.execute("create table effects (n integer)")
+
+    @hf.job
+    def write(job: Job) -> None:
+        with job.transaction() as tx:
+            tx.execute("insert into effects values (1)")
+
+    write.enqueue()
+    run_due(hf)
+    with hf.store.link() as link:
+        assert link.raw.execute("select count(*) from effects").fetchone()[0] == 1
+
+
+async def _count_async(hf):
+    @hf.job
+    async def counts() -> int:
+        return 5
+
+    await counts.aenqueue()
+    ran = await arun_due(hf)
+    await hf.aclose()
+    return ran
+
+
+def test_it_works_inside_an_event_loop(hf):
+    [ran] = asyncio.run(_count_async(hf))
+    assert ran.result == 5
+
+
+def test_the_plugin_gives_fixtures(run_due, arun_due, enqueued, assert_enqueued, aenqueued, aassert_enqueued):
+    given = (run_due, arun_due, enqueued, assert_enqueued, aenqueued, aassert_enqueued)
+    assert all(callable(one) for one in given)
+
+
+def test_the_result_is_the_one_that_was_stored(hf):
+    @hf.job
+    def in_its_transaction(job: Job) -> str:
+        with job.transaction():
+            job.result = "stored with the effect"
+        return "returned"
+
+    @hf.job
+    def by_itself(job: Job) -> None:
+        with hf.store.link() as link, link.transaction():
+            job.complete(link.raw, result={"stored": "by hand"})
+
+    @hf.job
+    async def by_itself_async(job: Job) -> None:
+        if hf.store.embedded:
+            async with aiosqlite.connect(hf.url.removeprefix("sqlite:///")) as tx:
+                await tx.execute("begin")
+                await job.acomplete(tx, result=[1, 2])
+                await tx.commit()
+        else:
+            async with hf.store.alink() as link, link.transaction() as raw:
+                await job.acomplete(raw, result=[1, 2])
+
+    for handler in (in_its_transaction, by_itself, by_itself_async):
+        handler.enqueue()
+    assert [one.result for one in run_due(hf)] == ["stored with the effect", {"stored": "by hand"}, [1, 2]]
+
+
+def test_a_queue_that_keeps_nothing_still_shows_the_result(hf):
+    hf.queue("default", retention=0)
+
+    @hf.job
+    def returns() -> int:
+        return 5
+
+    @hf.job
+    def in_its_transaction(job: Job) -> None:
+        with job.transaction():
+            job.result = 6
+
+    returns.enqueue()
+    in_its_transaction.enqueue()
+    assert [one.result for one in run_due(hf)] == [5, 6]
+
+
+def test_an_error_without_words_is_shown_all_the_same(hf):
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    @hf.job
+    def breaks() -> None:
+        raise Unspeakable
+
+    breaks.enqueue()
+    [ran] = run_due(hf, raise_errors=False)
+    assert "cannot be read" in ran.error
+
+
+@pytest.mark.parametrize("hf", ["pg_url"], indirect=True)
+def test_an_async_session_is_looked_into_by_the_async_twins(hf):
+    @hf.job
+    def receipt(order_id: int) -> None: ...
+
+    async def scene() -> None:
+        engine = create_async_engine(hf.url.replace("postgresql://", "postgresql+asyncpg://"))
+        async with AsyncSession(engine) as session, session.begin():
+            await receipt.using(tx=session).aenqueue(order_id=1)
+            await aassert_enqueued(hf, receipt, order_id=1, times=1, tx=session)
+            assert len(await aenqueued(hf, receipt, tx=session)) == 1
+            with pytest.raises(AssertionError, match="order_id"):
+                await aassert_enqueued(hf, receipt, order_id=2, tx=session)
+            with pytest.raises(WrongColour, match=r"Call aassert_enqueued\(\) instead"):
+                assert_enqueued(hf, receipt, order_id=1, tx=session)
+            with pytest.raises(WrongColour, match=r"Call aenqueued\(\) instead"):
+                enqueued(hf, receipt, tx=session)
+        with (
+            closing(psycopg.connect(hf.url)) as connection,
+            pytest.raises(WrongColour, match=r"Call assert_enqueued\(\) instead"),
+        ):
+            await aassert_enqueued(hf, receipt, order_id=1, tx=connection)
+        await aassert_enqueued(hf, receipt, order_id=1)
+        await engine.dispose()
+        await hf.aclose()
+
+    asyncio.run(scene())
+
+
+DJANGO = {"sqlite3": "sqlite_url", "postgresql": "pg_url", "mysql": "mariadb_url"}
+
+
+@pytest.mark.parametrize("engine", DJANGO)
+def test_run_due_in_djangos_tests_leaves_the_development_database_alone(engine, request):
+    url = request.getfixturevalue(DJANGO[engine])
+    command = [sys.executable, "-m", "tests.testing.django_project", engine, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    # PostgreSQL's default is to put test_ before the name, which our own names of databases have already.
+    early = told.pop("before a test asked for its database")
+    assert engine == "postgresql" or "own_database=True" in early
+    assert "own_database=True" in told.pop("development")
+    if engine == "postgresql":
+        assert told.pop("own database") == []
+        told["own database"] = early
+    assert told == {
+        "tests": ["hello"],
+        "memory": ["hello"],
+        "own database": ["hello"],
+        "after the tests": ["hello"],
+    }
