@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from holdfast import jobs
+from holdfast.context import Around, Context, Middleware
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
-from holdfast.events import Event, Events, JobsEnqueued, log_events
+from holdfast.events import Event, JobsEnqueued, log_events
 from holdfast.flow import notifying
 from holdfast.handlers import Bound, Handler, likeness
 from holdfast.job import Job
@@ -31,10 +32,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=Event)
 
-Next = Callable[[Job], Awaitable[Any]]
-Middleware = Callable[[Job, Next], Awaitable[Any]]
-Around = Callable[[Job], AbstractContextManager[Any]]
-
 
 class Holdfast:
     """Durable work in the database at `url` (HOLDFAST_URL when left out).
@@ -51,14 +48,10 @@ class Holdfast:
         self.url = url
         self.options = StoreOptions.of(**options)
         self.handlers: dict[str, Handler[..., Any]] = {}
-        self.queues: dict[str, QueueOptions] = {}
-        self.middlewares: list[Middleware] = []
-        self.around_handlers: list[Around] = []
-        # Workers of this process, to be woken by an enqueue of this process.
-        self.wakers: set[Callable[[], None]] = set()
-        self.events = Events()
-        self.events.subscribe(Event, log_events)
         self.store = Store(url, self.options)
+        self.context = Context(self.store)
+        self.events = self.context.events
+        self.events.subscribe(Event, log_events)
 
     def __repr__(self) -> str:
         return f"<Holdfast {redact(self.url)}>"
@@ -106,15 +99,15 @@ class Holdfast:
 
     def queue(self, name: str, *, retention: Duration | Mapping[str, Duration] | None = None) -> QueueOptions:
         """Set what belongs to a queue: how long it keeps finished jobs (0 deletes at once)."""
-        self.queues[name] = QueueOptions.of(name, retention)
-        return self.queues[name]
+        self.context.queues[name] = QueueOptions.of(name, retention)
+        return self.context.queues[name]
 
     def queue_options(self, name: str) -> QueueOptions:
-        return self.queues.get(name) or QueueOptions(name)
+        return self.context.queue_options(name)
 
     def middleware(self, fn: Middleware) -> Middleware:
         """Wrap every attempt: `async def fn(job, call_next): return await call_next(job)`. The first is outermost."""
-        self.middlewares.append(fn)
+        self.context.middlewares.append(fn)
         return fn
 
     def around_handler(self, make: Around) -> Around:
@@ -126,7 +119,7 @@ class Holdfast:
         """
         if not callable(make):
             raise ConfigError("around_handler", "must be a function that takes a job and returns a `with` block", make)
-        self.around_handlers.append(make)
+        self.context.around_handlers.append(make)
         return make
 
     def on(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
@@ -239,15 +232,14 @@ class Holdfast:
             ids = [answer.id for answer in answers]
             self.events.emit(JobsEnqueued(ids, [job.kind for job in new], tx is not None))
         if tx is None:
-            for wake in list(self.wakers):
-                wake()
+            self.context.wake_workers()
 
     @cached_property
     def foreign(self) -> Foreign:
         """Tables that programs in other languages share: `hf.foreign.pdo(…)`, `hf.foreign.durable(…)`."""
         from holdfast.foreign.served import Foreign
 
-        return Foreign(self)
+        return Foreign(self, self.context)
 
     # Running
 
@@ -255,7 +247,7 @@ class Holdfast:
         """Make a worker for this application's handlers: `async with hf.worker(): …`, or `await hf.worker().run()`."""
         from holdfast.worker import Worker
 
-        return Worker(self, **options)
+        return Worker(self.context, self.handlers, self.foreign.sources, **options)
 
     def migrate(self) -> list[str]:
         """Bring the tables to this library's version and return the names of the migrations that ran."""

@@ -7,22 +7,29 @@ import inspect
 import types
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from holdfast.errors import ConfigError
 from holdfast.flow import Pattern
 from holdfast.job import Job
 from holdfast.jobs.enqueueing import pattern_of
 from holdfast.values.ids import bucket
-from holdfast.values.options import EnqueueOptions, HandlerOptions, switch
+from holdfast.values.options import EnqueueOptions, HandlerOptions, StoreOptions, switch
 from holdfast.values.payload import Signature, encode_value
 from holdfast.values.rows import Enqueued, NewJob
 
-if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Application(Protocol):
+    """What a handler needs of the application that it is registered on."""
+
+    options: StoreOptions
+
+    def enqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued: ...
+
+    async def aenqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued: ...
 
 
 class Bound(NamedTuple):
@@ -88,7 +95,7 @@ class Using(Generic[P]):
 class Handler(Generic[P, R]):
     """A function that jobs of one kind run. Calling it calls the function; `enqueue` makes a job of the call."""
 
-    def __init__(self, app: Holdfast, fn: Callable[..., R], kind: str, options: HandlerOptions) -> None:
+    def __init__(self, app: Application, fn: Callable[..., R], kind: str, options: HandlerOptions) -> None:
         self.app = app
         self.fn = fn
         self.kind = kind

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast import jobs
 from holdfast.errors import Conflict
 from holdfast.flow import Flow, adrive, drive
-from holdfast.life.source import OURS, Source
+from holdfast.jobs.source import OURS
+from holdfast.life.source import Source
 from holdfast.store.sqlite_async import Threaded
 from holdfast.values.payload import decode_value, encode_value
 from holdfast.values.rows import Lease, when

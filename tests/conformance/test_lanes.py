@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import jobs
 from holdfast.jobs.positions import Lanes, Start, Width
-from holdfast.life.source import JobsSource
+from holdfast.jobs.source import JobsSource
 from holdfast.store import Store, migrate
 from holdfast.testing import new_job
 from holdfast.values.rows import Finish, Lease, PutBack, when

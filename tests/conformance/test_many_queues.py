@@ -6,7 +6,7 @@ import time
 import pytest
 
 from holdfast import jobs
-from holdfast.life.source import JobsSource
+from holdfast.jobs.source import JobsSource
 from holdfast.store import Store, sessions
 from holdfast.testing import new_job
 from holdfast.values.rows import Lease, NewJob

@@ -33,7 +33,7 @@ from holdfast.demo.proof import all_jobs
 from holdfast.errors import redact
 from holdfast.events import WorkerStarted
 from holdfast.life.expiry import LEASE_EXPIRED
-from holdfast.values.rows import JobView
+from holdfast.values.views import JobView
 from tests.faults.shared import DATABASES, backlog, file_is_held, in_async_style, in_sync_style, own_database, until
 
 URL = "HOLDFAST_URL"

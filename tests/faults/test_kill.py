@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.life.expiry import LEASE_EXPIRED
-from holdfast.values.rows import JobView
+from holdfast.values.views import JobView
 from tests.faults.kill import Effect, Ledger, kill
 
 SECONDS = 8

@@ -7,8 +7,9 @@ from typing import Any
 from holdfast import Holdfast
 from holdfast.values.ids import new_id
 from holdfast.values.rows import Finish, PutBack
-from holdfast.worker.executor import Executor, Work
+from holdfast.worker.executor import Executor
 from holdfast.worker.handler_threads import Threads
+from holdfast.worker.work import Work
 
 SLOTS = 20
 
@@ -23,7 +24,7 @@ class MiniWorker:
         # What settling came to, in order: (kind, "done" or "lost").
         self.settled: list[tuple[str, str]] = []
         self._threads = Threads(SLOTS, "mini")
-        self._executor = Executor(app, self.id, self._threads)
+        self._executor = Executor(app.context, self.id, self._threads)
 
     async def round(self) -> int:
         """Claim once from every source, start what was claimed, and return how many that were."""

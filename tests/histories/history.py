@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from holdfast.values.rows import AuditLine, JobView, decoded
+from holdfast.values.views import AuditLine, JobView, decoded
 from tests.histories.calls import Wanted
 from tests.histories.choices import WITHOUT_EFFECT
 from tests.histories.log import Event

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from holdfast.values.rows import JobView
+from holdfast.values.views import JobView
 from tests.histories.history import Found, History, tag_of
 
 # How long a statement that ends a job may take, its process stopped in the middle of it: what a job's times in the

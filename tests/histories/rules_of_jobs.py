@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from holdfast.values.rows import JobView
+from holdfast.values.views import JobView
 from tests.histories.history import UNREADABLE, Found, History, Start, tag_of
 
 # Effects

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.values.rows import AuditLine, JobView
+from holdfast.values.views import AuditLine, JobView
 from tests.histories.checker import check
 from tests.histories.history import Effect, History
 

@@ -14,7 +14,7 @@ from holdfast import Holdfast, admin
 from holdfast.events import Event
 from holdfast.store import Store
 from holdfast.values.ids import new_id
-from holdfast.values.rows import JobView
+from holdfast.values.views import JobView
 from holdfast.worker import Worker
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import events
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, QueryFailed, UniqueViolation
-from holdfast.life.source import JobsSource
+from holdfast.jobs.source import JobsSource
 from holdfast.worker import Worker, process, upkeep
 from holdfast.worker import worker as worker_module
 from holdfast.worker.demand import AHEAD, Appetite

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from holdfast.flow import Steps, ask, flow
 from holdfast.values.retry import Duration, seconds
-from holdfast.values.rows import plain, when
+from holdfast.values.rows import when
+from holdfast.values.views import plain
 
 Holder = Literal["session", "prepared", "slot"]
 

@@ -19,7 +19,8 @@ from holdfast.flow import Columns, Steps, ask, flow, text_of
 from holdfast.values.ids import parse_id
 from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
 from holdfast.values.retry import whole
-from holdfast.values.rows import AuditLine, DeadGroup, JobView, Lag, QueueCount, decoded, error_records, when
+from holdfast.values.rows import when
+from holdfast.values.views import AuditLine, DeadGroup, JobView, Lag, QueueCount, decoded, error_records
 
 __all__ = [
     "LONGEST_LIST",

@@ -24,7 +24,8 @@ from holdfast.foreign.views import Shown
 from holdfast.store import migrate
 from holdfast.store.dialects import SCHEMA_VERSION
 from holdfast.store.sessions import translated
-from holdfast.values.rows import DeadGroup, WorkerInfo, when
+from holdfast.values.rows import when
+from holdfast.values.views import DeadGroup, WorkerInfo
 from holdfast.worker import registry
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from holdfast.foreign.pdo import dead as pdo_dead
 from holdfast.foreign.pdo.dead import Replays
 from holdfast.foreign.pdo.flows import PdoTables
 from holdfast.foreign.views import After, Shown, Wanted
-from holdfast.values.rows import DeadGroup, JobView
+from holdfast.values.views import DeadGroup, JobView
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -38,7 +38,8 @@ from holdfast.cli.shared import (
 )
 from holdfast.errors import Conflict, JobNotFound
 from holdfast.foreign.views import Wanted
-from holdfast.values.rows import OUTCOMES, JobView
+from holdfast.values.rows import OUTCOMES
+from holdfast.values.views import JobView
 
 if TYPE_CHECKING:
     from holdfast.flow import Flow

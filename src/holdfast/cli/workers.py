@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.render import Column, age, plain, print_json, print_table
 from holdfast.cli.shared import Exit, Failure, connection_options, json_option, open_store
-from holdfast.values.rows import WorkerInfo
+from holdfast.values.views import WorkerInfo
 from holdfast.worker import registry
 
 # Three missed beats: a worker beats every 10 seconds.

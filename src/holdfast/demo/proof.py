@@ -14,7 +14,7 @@ from holdfast import admin
 from holdfast.demo.shop import FORGOTTEN_ORDERS, MAX_ATTEMPTS, Shop
 from holdfast.life.expiry import LEASE_EXPIRED, NOT_COUNTED
 from holdfast.store import Store
-from holdfast.values.rows import JobView
+from holdfast.values.views import JobView
 
 PAGE = 5_000
 

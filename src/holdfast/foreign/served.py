@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
+from holdfast.context import Context
 from holdfast.errors import ConfigError, ForeignTablesMissing, QueryFailed, SchemaMissing, UniqueViolation
 from holdfast.flow import Flow
 from holdfast.foreign import views
@@ -19,16 +20,12 @@ from holdfast.foreign.pdo import dead as pdo_dead
 from holdfast.foreign.pdo import flows as pdo
 from holdfast.foreign.pdo.flows import Backoff as Delays
 from holdfast.foreign.pdo.flows import PdoTables, Stamps, Unknown
-from holdfast.handlers import Handler
-from holdfast.jobs import Renewed, Settled
+from holdfast.handlers import Application, Handler
 from holdfast.life.expiry import Backoff
+from holdfast.life.source import Renewed, Settled, Source
 from holdfast.values.options import HandlerOptions, text
 from holdfast.values.retry import LONGEST_LEASE, Duration, Retry, seconds
 from holdfast.values.rows import Finish, Lease, PutBack
-
-if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-    from holdfast.life.source import Source
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,8 +46,9 @@ class ForeignHandler(Handler[P, R]):
 class Foreign:
     """The foreign tables of one application; `sources` is what its workers serve."""
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Application, context: Context) -> None:
         self._app = app
+        self._context = context
         self._made: dict[str, tuple[object, PdoQueue | DurableSteps]] = {}
 
     @property
@@ -84,7 +82,7 @@ class Foreign:
         name = f"pdo:{table}"
         names = {"foreign_jobs": table, "foreign_jobs_reserve_idx": f"{table}_reserve_idx", "foreign_failed": failed}
         tables = PdoTables(
-            load(self._app.store.dialect, "pdo", name, names),
+            load(self._context.store.dialect, "pdo", name, names),
             queue,
             retry_after,
             timezone,
@@ -92,7 +90,7 @@ class Foreign:
             unknown,
         )
         served = _names([queue] if queues is None else queues, "queues")
-        return self._once(name, (tables, served), lambda: PdoQueue(self._app, name, tables, served))
+        return self._once(name, (tables, served), lambda: PdoQueue(self._app, self._context, name, tables, served))
 
     def durable(
         self, prefix: str = "durable", partition: str | None = None, lease: Duration = 30, max_losses: int = 3
@@ -110,10 +108,10 @@ class Foreign:
             "foreign_index": f"{tasks}_grp_idx",
             "foreign_lock": tasks,
         }
-        queries = load(self._app.store.dialect, "durable", name, names)
+        queries = load(self._context.store.dialect, "durable", name, names)
         lease_ms = round(seconds(lease, "lease", at_least=1.0, at_most=LONGEST_LEASE) * 1000)
         tables = DurableTables(queries, partition, lease_ms, max_losses)
-        return self._once(name, tables, lambda: DurableSteps(self._app, name, tables))
+        return self._once(name, tables, lambda: DurableSteps(self._app, self._context, name, tables))
 
     def _once(self, name: str, settings: object, make: Callable[[], T]) -> T:
         """Make one source for one set of tables: asked for again, it is the same object, or an error."""
@@ -136,8 +134,9 @@ class _Source:
 
     tables: PdoTables | DurableTables
 
-    def __init__(self, app: Holdfast, name: str) -> None:
+    def __init__(self, app: Application, context: Context, name: str) -> None:
         self._app = app
+        self._context = context
         self.name = name
         self._handlers: dict[str, Handler[..., Any]] = {}
         self.handlers: Mapping[str, Handler[..., Any]] = self._handlers
@@ -157,19 +156,19 @@ class _Source:
 
     def _run(self, work: Flow[T]) -> T:
         with self._naming():
-            return self._app.store.run(work)
+            return self._context.store.run(work)
 
     async def _arun(self, work: Flow[T]) -> T:
         with self._naming():
-            return await self._app.store.arun(work)
+            return await self._context.store.arun(work)
 
     def _run_in(self, tx: Any, work: Flow[T], what: str) -> T:
         with self._naming():
-            return self._app.store.run_in(tx, work, what)
+            return self._context.store.run_in(tx, work, what)
 
     async def _arun_in(self, tx: Any, work: Flow[T], what: str) -> T:
         with self._naming():
-            return await self._app.store.arun_in(tx, work, what)
+            return await self._context.store.arun_in(tx, work, what)
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
@@ -202,8 +201,8 @@ class _Source:
 class PdoQueue(_Source):
     """The queue tables of PHP programs: serve their messages (`handler`) and send them some (`publish`)."""
 
-    def __init__(self, app: Holdfast, name: str, tables: PdoTables, queues: Sequence[str]) -> None:
-        super().__init__(app, name)
+    def __init__(self, app: Application, context: Context, name: str, tables: PdoTables, queues: Sequence[str]) -> None:
+        super().__init__(app, context, name)
         self.tables: PdoTables = tables
         self.queues = queues
         self._stamps = Stamps()
@@ -274,8 +273,7 @@ class PdoQueue(_Source):
         return pdo.publish(self.tables, envelope, queue or self.tables.queue, seconds(delay, "delay"))
 
     def _published(self, row_id: int) -> int:
-        for wake in list(self._app.wakers):
-            wake()
+        self._context.wake_workers()
         return row_id
 
     def replay(self, failed_id: int, *, tx: Any = None) -> int:
@@ -337,8 +335,8 @@ class PdoQueue(_Source):
 class DurableSteps(_Source):
     """The remote steps that a durable engine dispatches: serve them (`step`)."""
 
-    def __init__(self, app: Holdfast, name: str, tables: DurableTables) -> None:
-        super().__init__(app, name)
+    def __init__(self, app: Application, context: Context, name: str, tables: DurableTables) -> None:
+        super().__init__(app, context, name)
         self.tables: DurableTables = tables
         self._takes: dict[str, Takes] = {}
 
@@ -414,5 +412,5 @@ def _raise_unless_raced(error: UniqueViolation | QueryFailed, again: int) -> Non
 _RACED = ("already exists", "concurrently updated", "Duplicate key name")
 
 
-if TYPE_CHECKING:
-    _kinds: tuple[type[Source], ...] = (PdoQueue, DurableSteps)
+# Holds both to the protocol, for type checkers.
+_KINDS: tuple[type[Source], ...] = (PdoQueue, DurableSteps)

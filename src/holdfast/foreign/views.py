@@ -15,7 +15,8 @@ from holdfast.foreign.pdo.dead import Failed
 from holdfast.foreign.pdo.envelope import Malformed, read
 from holdfast.foreign.pdo.flows import PdoTables, Stored, decoded
 from holdfast.values.failure import fingerprint
-from holdfast.values.rows import JobView, Outcome, State, plain
+from holdfast.values.rows import Outcome, State
+from holdfast.values.views import JobView, plain
 
 # What the tables hold more of than this is listed by its first so many.
 LONGEST_LIST = 10_000

@@ -3,26 +3,26 @@
 Flows only: no store, no worker, no command line. What people do to jobs by hand belongs to `admin`.
 """
 
+from holdfast.jobs.claiming import begin as begin
+from holdfast.jobs.claiming import claim as claim
+from holdfast.jobs.claiming import progress as progress
+from holdfast.jobs.claiming import renew as renew
 from holdfast.jobs.enqueueing import enqueue as enqueue
 from holdfast.jobs.enqueueing import enqueue_many as enqueue_many
-from holdfast.jobs.flows import Renewed as Renewed
-from holdfast.jobs.flows import Settled as Settled
-from holdfast.jobs.flows import begin as begin
-from holdfast.jobs.flows import cancel as cancel
-from holdfast.jobs.flows import claim as claim
-from holdfast.jobs.flows import complete as complete
-from holdfast.jobs.flows import default_backoff as default_backoff
-from holdfast.jobs.flows import kill as kill
-from holdfast.jobs.flows import progress as progress
-from holdfast.jobs.flows import prune as prune
-from holdfast.jobs.flows import prune_dropped as prune_dropped
-from holdfast.jobs.flows import prune_keys as prune_keys
-from holdfast.jobs.flows import prune_queues as prune_queues
-from holdfast.jobs.flows import reap as reap
-from holdfast.jobs.flows import release as release
-from holdfast.jobs.flows import release_strays as release_strays
-from holdfast.jobs.flows import renew as renew
-from holdfast.jobs.flows import retry as retry
-from holdfast.jobs.flows import settle as settle
-from holdfast.jobs.flows import snooze as snooze
-from holdfast.jobs.flows import stuck as stuck
+from holdfast.jobs.pruning import prune as prune
+from holdfast.jobs.pruning import prune_dropped as prune_dropped
+from holdfast.jobs.pruning import prune_keys as prune_keys
+from holdfast.jobs.pruning import prune_queues as prune_queues
+from holdfast.jobs.reaping import default_backoff as default_backoff
+from holdfast.jobs.reaping import reap as reap
+from holdfast.jobs.reaping import release_strays as release_strays
+from holdfast.jobs.reaping import stuck as stuck
+from holdfast.jobs.settling import cancel as cancel
+from holdfast.jobs.settling import complete as complete
+from holdfast.jobs.settling import kill as kill
+from holdfast.jobs.settling import release as release
+from holdfast.jobs.settling import retry as retry
+from holdfast.jobs.settling import settle as settle
+from holdfast.jobs.settling import snooze as snooze
+from holdfast.life.source import Renewed as Renewed
+from holdfast.life.source import Settled as Settled

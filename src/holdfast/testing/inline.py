@@ -23,9 +23,11 @@ from holdfast.testing.django_tests import check_database
 from holdfast.values.failure import words
 from holdfast.values.payload import decode_value
 from holdfast.values.retry import Duration, seconds
-from holdfast.values.rows import Finish, JobView, Lease, PutBack
-from holdfast.worker.executor import Ended, Executor, Work
+from holdfast.values.rows import Finish, Lease, PutBack
+from holdfast.values.views import JobView
+from holdfast.worker.executor import Executor
 from holdfast.worker.handler_threads import Threads
+from holdfast.worker.work import Ended, Work
 
 # A job that enqueues itself again and again must not hang a test.
 MOST = 10_000
@@ -94,7 +96,7 @@ class _Inline:
         self._app = app
         self._raise = raise_errors
         self._left = limit
-        self._executor = Executor(app, "inline", Threads(1, "holdfast-inline"))
+        self._executor = Executor(app.context, "inline", Threads(1, "holdfast-inline"))
         self._leases = {kind: round(handler.options.lease * 1000) for kind, handler in app.handlers.items()}
 
     async def run(self) -> list[Ran]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from holdfast.flow import Flow
 
 if TYPE_CHECKING:
-    from holdfast.worker.executor import Work
     from holdfast.worker.handler_threads import Call
+    from holdfast.worker.work import Work
 
 # How many seconds the next record waits for a handler that its middlewares, or a lack of threads, keep from its call.
 LONGEST = 1.0

@@ -9,95 +9,27 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from holdfast import events
+from holdfast.context import Context, Next
 from holdfast.errors import ConfigError, Fatal, LeaseLost, TimedOut, Unusable
 from holdfast.flow import Flow
 from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.life.expiry import must_record
-from holdfast.life.source import OURS, Source
 from holdfast.values.failure import ErrorRecord, fatal_in, type_name, words
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import Cancel, Retry, Snooze, delay_by, seconds
-from holdfast.values.rows import Finish, Lease, PutBack
+from holdfast.values.rows import Finish, PutBack
 from holdfast.worker.attempt_context import rest
 from holdfast.worker.begins import Begins
 from holdfast.worker.handler_threads import Call, NoThread, Threads
-
-if TYPE_CHECKING:
-    from holdfast.app import Holdfast
+from holdfast.worker.work import Ended, Interrupt, Work
 
 T = TypeVar("T")
-Write = Finish | PutBack
-Next = Callable[[Job], Awaitable[Any]]
-# Why an attempt must stop: its lease is gone, somebody cancelled the job, the worker stops.
-Interrupt = Literal["lost", "cancelled", "stop"]
 # Seconds after which a job is tried again that the system had no thread for.
 NO_THREAD_PAUSE = 1.0
-
-
-class Work:
-    """A claimed job in a worker's hands, from claim to settle."""
-
-    __slots__ = (
-        "handler",
-        "interrupt",
-        "job",
-        "keep",
-        "key",
-        "lease",
-        "renewed",
-        "slot",
-        "source",
-        "started",
-        "taken",
-    )
-
-    def __init__(self, lease: Lease, handler: Handler[..., Any], keep: bool, now: float, source: Source = OURS) -> None:
-        self.lease = lease
-        self.source = source
-        # Ours are unique by themselves; ids of foreign tables are so only with the table's name.
-        self.key = lease.id if source.name == OURS.name else f"{source.name}/{lease.job_id}"
-        self.handler = handler
-        self.keep = keep
-        self.taken = now
-        self.renewed = now
-        # What the handler sees of it; a plain async handler that does not ask for its job has none.
-        self.job: Job | None = None
-        self.slot: Any = None
-        self.started = 0.0
-        self.interrupt: Interrupt | None = None
-
-    @property
-    def settled(self) -> bool:
-        """Tell whether the handler's own transaction has completed it."""
-        return self.job is not None and self.job.settled
-
-    @property
-    def started_at(self) -> datetime:
-        """When the attempt began, by the host's clock: for the error record only."""
-        running = time.monotonic() - self.started if self.started else 0.0
-        return datetime.fromtimestamp(time.time() - running, UTC)
-
-
-class Ended:
-    """What an attempt came to: what to write (None when nothing may be), and the event for when that is committed.
-
-    The event is None when nobody listens to it.
-    """
-
-    __slots__ = ("error", "event", "work", "write")
-
-    def __init__(
-        self, work: Work, write: Write | None, event: events.JobEvent | None, error: BaseException | None = None
-    ) -> None:
-        self.work = work
-        self.write = write
-        self.event = event
-        # What the handler raised, when that is why it ended so.
-        self.error = error
 
 
 class Executor:
@@ -106,12 +38,12 @@ class Executor:
     Without `begins`, nothing is recorded before a handler is called.
     """
 
-    def __init__(self, app: Holdfast, worker: str, threads: Threads, begins: Begins | None = None) -> None:
-        self.app = app
+    def __init__(self, context: Context, worker: str, threads: Threads, begins: Begins | None = None) -> None:
+        self._context = context
         self.worker = worker
         self.threads = threads
         self._begins = begins
-        self._context = contextvars.copy_context()
+        self._variables = contextvars.copy_context()
 
     def attempt(self, work: Work) -> Coroutine[Any, Any, Ended]:
         """Run the handler once. Whatever it raises, cancellation included, becomes an outcome: a slot lives on.
@@ -132,7 +64,7 @@ class Executor:
         except BaseException as error:
             work.started = time.monotonic()
             return self._outcome(work, self.raised, error)
-        if work.handler.is_async and not self.app.middlewares:
+        if work.handler.is_async and not self._context.middlewares:
             # Nothing waits between here and the call.
             begins.entered(work)
         try:
@@ -141,15 +73,15 @@ class Executor:
             begins.entered(work)
 
     async def _attempt(self, work: Work) -> Ended:
-        app, handler = self.app, work.handler
-        context = self._context.copy()
+        context, handler = self._context, work.handler
+        variables = self._variables.copy()
         work.started = time.monotonic()
-        if app.events.wants(events.JobStarted):
-            context.run(app.events.emit, events.JobStarted(*self.about(work)))
+        if context.events.wants(events.JobStarted):
+            variables.run(context.events.emit, events.JobStarted(*self.about(work)))
         # The shortest way for the plainest handlers: two frames and an object less for each job.
         job = None
-        if not handler.is_plain or app.middlewares or app.around_handlers:
-            job = work.job = Job(work.lease, app.store, keep=work.keep, source=work.source, worker=self.worker)
+        if not handler.is_plain or context.middlewares or context.around_handlers:
+            job = work.job = Job(work.lease, context.store, keep=work.keep, source=work.source, worker=self.worker)
         try:
             arguments = handler.signature.decode(work.lease.payload, handler.kind)
         except BaseException as error:
@@ -159,11 +91,11 @@ class Executor:
             running = handler.fn(**arguments) if job is None else self._call(work, job, arguments)
             try:
                 # The first step here: a handler that never waits is over with it, and spared a generator.
-                waits_for = context.run(running.send, None)
+                waits_for = variables.run(running.send, None)
             except StopIteration as end:
                 value = end.value
             else:
-                value = await rest(context, running, waits_for)
+                value = await rest(variables, running, waits_for)
         except GeneratorExit as error:
             if not _loop_runs():
                 # Not the handler's: the loop is gone, and this coroutine is being thrown away.
@@ -178,14 +110,14 @@ class Executor:
     async def _call(self, work: Work, job: Job, arguments: dict[str, Any]) -> Any:
         if work.handler.signature.injected:
             arguments[work.handler.signature.injected] = job
-        if not self.app.middlewares:
+        if not self._context.middlewares:
             return await self._run(work, job, arguments)
 
         async def innermost(_: Job) -> Any:
             return await self._run(work, job, arguments)
 
         call: Next = innermost
-        for middleware in reversed(self.app.middlewares):
+        for middleware in reversed(self._context.middlewares):
             call = _wrapped(middleware, call)
         return await call(job)
 
@@ -196,7 +128,9 @@ class Executor:
         else:
             if self._begins is not None:
                 self._begins.entered(work)
-            call = self._run_inside(job, handler, arguments) if self.app.around_handlers else handler.fn(**arguments)
+            call = (
+                self._run_inside(job, handler, arguments) if self._context.around_handlers else handler.fn(**arguments)
+            )
         # A wait with a time-out costs as much again as the hop to the thread.
         return await (call if limit is None else _within(limit, call))
 
@@ -220,14 +154,14 @@ class Executor:
         return await value if _is(value, types.CoroutineType) else value
 
     def _call_on_thread(self, handler: Handler[..., Any], job: Job, arguments: dict[str, Any]) -> Any:
-        if not self.app.around_handlers:
+        if not self._context.around_handlers:
             return handler.fn(**arguments)
         with ExitStack() as stack:
             self._enter(stack, job)
             return handler.fn(**arguments)
 
     def _enter(self, stack: ExitStack, job: Job) -> None:
-        for around in self.app.around_handlers:
+        for around in self._context.around_handlers:
             block = around(job)
             if not hasattr(type(block), "__enter__"):
                 rule = "needs a function that returns a `with` block; add @contextmanager"
@@ -268,7 +202,7 @@ class Executor:
         if work.settled:
             # The effect and the completion are committed; what failed afterwards cannot undo them.
             if work.interrupt is None:
-                self.app.events.emit(events.FailedAfterDone(*self.about(work), _said(self._record(work, error))))
+                self._context.events.emit(events.FailedAfterDone(*self.about(work), _said(self._record(work, error))))
             return self._done(work, None)
         if work.interrupt is not None:
             return self._interrupted(work, work.interrupt)
@@ -319,7 +253,7 @@ class Executor:
     def _done(self, work: Work, value: Any) -> Ended:
         lease = work.lease
         event = None
-        if self.app.events.wants(events.JobDone):
+        if self._context.events.wants(events.JobDone):
             event = events.JobDone(*self.about(work), time.monotonic() - work.started)
         if work.settled:
             return Ended(work, None, event)
@@ -328,7 +262,7 @@ class Executor:
         try:
             result = encode_value(value, "result")
         except BaseException as error:
-            self.app.events.emit(events.ResultDropped(*self.about(work), _said(self._record(work, error))))
+            self._context.events.emit(events.ResultDropped(*self.about(work), _said(self._record(work, error))))
             record = self._record(work, error).named("ResultDropped").to_json()
             return Ended(work, Finish(lease.id, lease.fence, "done", None, record, keep=work.keep), event)
         return Ended(work, Finish(lease.id, lease.fence, "done", result, keep=work.keep), event)

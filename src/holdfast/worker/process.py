@@ -15,14 +15,14 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import ConfigError, WorkerFailed
 from holdfast.events import log
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-    from holdfast.worker import Worker
+    from holdfast.store import Store
+    from holdfast.worker.worker import Worker
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Exit codes after which a new child would only fail the same way: schema, database unreachable at start.
@@ -40,7 +40,16 @@ ORPHAN_WATCH = 1.0
 GARBAGE_EVERY = 5_000
 
 
-def main(app: Holdfast, *, processes: int = 1, **options: Any) -> int:
+class Application(Protocol):
+    """What a process needs of the application whose workers it runs."""
+
+    @property
+    def store(self) -> Store: ...
+
+    def worker(self, **options: Any) -> Worker: ...
+
+
+def main(app: Application, *, processes: int = 1, **options: Any) -> int:
     """Run workers until SIGTERM or SIGINT and return the exit code; a second signal stops at once.
 
     Raises: SchemaMissing, SchemaMismatch, DatabaseUnavailable when the one process cannot start.
@@ -52,7 +61,7 @@ def main(app: Holdfast, *, processes: int = 1, **options: Any) -> int:
     return Supervisor(processes, lambda parent: _child(app, options, parent)).run()
 
 
-def run_one(app: Holdfast, *, parent: int | None = None, **options: Any) -> int:
+def run_one(app: Application, *, parent: int | None = None, **options: Any) -> int:
     """Run one worker in this process; one with a parent stops when that is gone."""
     worker = app.worker(**options)
     _collect_less_often()
@@ -85,7 +94,7 @@ async def _with_signals(worker: Worker, parent: int | None) -> None:
         if worker.stuck:
             # Closing the loop would wait for ever for handlers that ignore their cancellation.
             _leave(1)
-        await worker.app.aclose()
+        await worker.context.store.aclose()
         for number, handler in before.items():
             signal.signal(number, handler)
         faulthandler.cancel_dump_traceback_later()
@@ -136,7 +145,7 @@ def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _child(app: Holdfast, options: dict[str, Any], parent: int) -> int:
+def _child(app: Application, options: dict[str, Any], parent: int) -> int:
     try:
         app.store.forked()
         return run_one(app, parent=parent, **options)

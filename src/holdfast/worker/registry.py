@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from holdfast.flow import Steps, ask, flow
 from holdfast.values.payload import decode_value
-from holdfast.values.rows import WorkerInfo, WorkerStatus, when
+from holdfast.values.rows import WorkerStatus, when
+from holdfast.values.views import WorkerInfo
 
 
 @flow

@@ -12,7 +12,7 @@ from holdfast.errors import StoreError, UniqueViolation
 from holdfast.flow import Flow
 from holdfast.values.failure import ErrorRecord, words
 from holdfast.values.rows import Finish, PutBack
-from holdfast.worker.executor import Ended, Write
+from holdfast.worker.work import Ended, Write
 
 # Unwritten outcomes above which slots wait: what a crash would run again is bounded by it.
 BOUND = 5_000

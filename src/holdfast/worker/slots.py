@@ -10,8 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.life.source import Source
-from holdfast.worker.executor import Ended, Executor, Interrupt, Work
+from holdfast.worker.executor import Executor
 from holdfast.worker.suspects import Line
+from holdfast.worker.work import Ended, Interrupt, Work
 
 # Handlers that never wait would keep the loop to themselves: let others in after so many seconds.
 TURN = 0.001

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.worker.executor import Work
+    from holdfast.worker.work import Work
 
 # Seconds after which a suspect of one death no longer blocks the others; each further death makes them four times more.
 PROBATION = 5.0

@@ -19,8 +19,8 @@ from holdfast.worker import registry
 
 if TYPE_CHECKING:
     from holdfast.life.source import Source
-    from holdfast.worker import Worker
-    from holdfast.worker.executor import Work
+    from holdfast.worker.work import Work
+    from holdfast.worker.worker import Worker
 
 BEAT = 10.0
 SILENT = timedelta(seconds=60)
@@ -86,7 +86,7 @@ class Upkeep:
             except StoreError as error:
                 if str(error) != said:
                     said = str(error)
-                    self._worker.app.events.emit(events.UpkeepFailed(self._worker.id, name, said))
+                    self._worker.context.events.emit(events.UpkeepFailed(self._worker.id, name, said))
 
     async def _renewing(self) -> None:
         while True:
@@ -104,7 +104,7 @@ class Upkeep:
             await asyncio.sleep(period)
             late = time.monotonic() - asleep - period
             if late > self._shortest / 2:
-                self._worker.app.events.emit(events.LoopBlocked(self._worker.id, late))
+                self._worker.context.events.emit(events.LoopBlocked(self._worker.id, late))
 
     async def _renew(self) -> None:
         worker = self._worker
@@ -155,9 +155,11 @@ class Upkeep:
         )
         for one in await worker.reach.outlive(reaping) if reaping is not None else ():
             about = (one.leased_by or "", one.id, one.kind, one.queue, one.attempt)
-            worker.app.events.emit(events.JobReaped(*about, one.outcome))
+            worker.context.events.emit(events.JobReaped(*about, one.outcome))
             if one.outcome == "dead":
-                worker.app.events.emit(events.JobDead(*about, "LeaseExpired: the lease ran out at the last attempt"))
+                worker.context.events.emit(
+                    events.JobDead(*about, "LeaseExpired: the lease ran out at the last attempt")
+                )
 
     async def _beat(self) -> None:
         worker = self._worker
@@ -165,14 +167,14 @@ class Upkeep:
         if status == "draining" and not worker.stopping:
             worker.stop("the registry says draining")
         for silent in await worker.reach.outlive(registry.bury(SILENT)):
-            worker.app.events.emit(events.WorkerBuried(silent))
+            worker.context.events.emit(events.WorkerBuried(silent))
 
     async def _prune(self) -> None:
         worker = self._worker
         deadline = time.monotonic() + PRUNE_TURN
         pruned = 0
         for outcome, queue in await worker.reach.outlive(jobs.prune_queues()):
-            older_ms = round(retention(worker.app.queue_options(queue), outcome) * 1000)
+            older_ms = round(retention(worker.context.queue_options(queue), outcome) * 1000)
             full = True
             while full and time.monotonic() < deadline and not worker.stopping:
                 count = await worker.reach.outlive(jobs.prune(outcome, queue, older_ms, limit=PRUNE_CHUNK))
@@ -183,7 +185,7 @@ class Upkeep:
             full = await worker.reach.outlive(jobs.prune_dropped(limit=PRUNE_CHUNK)) == PRUNE_CHUNK
         keys = await worker.reach.outlive(jobs.prune_keys(limit=PRUNE_CHUNK))
         if pruned or keys:
-            worker.app.events.emit(events.Pruned(worker.id, pruned, keys))
+            worker.context.events.emit(events.Pruned(worker.id, pruned, keys))
         await worker.reach.outlive(registry.forget(FORGET))
 
     async def _name_stuck(self) -> None:
@@ -191,7 +193,7 @@ class Upkeep:
         for job_id, why in await worker.reach.outlive(jobs.stuck()):
             if job_id not in self._stuck:
                 self._stuck.add(job_id)
-                worker.app.events.emit(events.JobStuck(worker.id, job_id, why))
+                worker.context.events.emit(events.JobStuck(worker.id, job_id, why))
 
     async def _giving_back(self) -> None:
         pause = 0.0

@@ -12,15 +12,18 @@ import os
 import random
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from holdfast import events
+from holdfast.context import Context
 from holdfast.errors import ConfigError, StoreError, WorkerFailed
 from holdfast.flow import Flow
-from holdfast.life.source import OURS, JobsSource, Source, check
+from holdfast.handlers import Handler
+from holdfast.jobs.source import OURS, JobsSource
+from holdfast.life.source import Source, check
 from holdfast.store import migrate
 from holdfast.store.dialects import SCHEMA_VERSION
 from holdfast.values.failure import type_name, words
@@ -32,7 +35,7 @@ from holdfast.values.rows import Lease, PutBack
 from holdfast.worker import registry
 from holdfast.worker.begins import Begins
 from holdfast.worker.demand import Appetite
-from holdfast.worker.executor import Ended, Executor, Work
+from holdfast.worker.executor import Executor
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.host import Host
 from holdfast.worker.outage import Outage
@@ -41,9 +44,7 @@ from holdfast.worker.settler import Settler
 from holdfast.worker.slots import Slots
 from holdfast.worker.upkeep import Upkeep
 from holdfast.worker.wake import make_waker
-
-if TYPE_CHECKING:
-    from holdfast.app import Holdfast
+from holdfast.worker.work import Ended, Work
 
 # The most jobs to claim ahead of the slots.
 BUFFER = 2_000
@@ -70,7 +71,9 @@ class Worker:
 
     def __init__(
         self,
-        app: Holdfast,
+        context: Context,
+        handlers: Mapping[str, Handler[..., Any]],
+        foreign: Sequence[Source] = (),
         *,
         queues: Sequence[str] | None = None,
         concurrency: int = 20,
@@ -79,22 +82,21 @@ class Worker:
         name: str | None = None,
         buffer: int = BUFFER,
     ) -> None:
-        self.app = app
+        self.context = context
         self.id = f"{text(name or socket.gethostname()[:60], 'name', 60)}-{os.getpid()}-{new_id()[-12:]}"
-        self.queues = self._served_queues(queues)
+        self.queues = _served_queues(queues, handlers)
         self.concurrency = whole(concurrency, "concurrency", 1, 100_000)
         self.poll = seconds(poll, "poll", at_least=0.001)
         self.drain = seconds(drain, "drain")
         self.buffer_limit = whole(buffer, "buffer", 0, 1_000_000)
         # A job of any kind may be enqueued to any queue, so queues that were named are served for all kinds.
-        self.handlers = {kind: h for kind, h in app.handlers.items() if h.options.queue in self.queues or queues}
-        foreign = [source for source in app.foreign.sources if source.handlers]
+        self.handlers = {kind: h for kind, h in handlers.items() if h.options.queue in self.queues or queues}
         ours = [self._jobs()] if self.handlers else []
-        self.sources: list[Source] = [*ours, *foreign]
+        self.sources: list[Source] = [*ours, *(source for source in foreign if source.handlers)]
         if not self.sources:
             raise ConfigError("worker", "needs handlers: register one with @hf.job, or import what does", self.queues)
         # Handlers may use up the application's connections; what keeps their leases alive must not wait for one.
-        self.store = app.store.beside(CONNECTIONS)
+        self.store = context.store.beside(CONNECTIONS)
         self.held: dict[str, Work] = {}
         # By queue: whether its done jobs are kept.
         self._keeps: dict[str, bool] = {}
@@ -110,13 +112,7 @@ class Worker:
         self._why = ""
 
     def _jobs(self) -> JobsSource:
-        return JobsSource(self.queues, self.handlers, floors=self.app.store.dialect.keeps_dead_rows)
-
-    def _served_queues(self, queues: Sequence[str] | None) -> list[str]:
-        if isinstance(queues, str):
-            raise ConfigError("queues", "must be a list of names, not one text", queues)
-        named = list(dict.fromkeys(queues or [h.options.queue for h in self.app.handlers.values()]))
-        return [text(name, "queues", 100) for name in named]
+        return JobsSource(self.queues, self.handlers, floors=self.context.store.dialect.keeps_dead_rows)
 
     # Life
 
@@ -156,18 +152,18 @@ class Worker:
             raise
         self._state = "running"
         self._begin()
-        self.app.events.emit(events.WorkerStarted(self.id, self.queues, list(self.handlers), self.concurrency))
+        self.context.events.emit(events.WorkerStarted(self.id, self.queues, list(self.handlers), self.concurrency))
         if self.stopping:
-            self.app.events.emit(events.WorkerStopping(self.id, 0, self._why))
+            self.context.events.emit(events.WorkerStopping(self.id, 0, self._why))
 
     def _begin(self) -> None:
-        emit = self.app.events.emit
+        emit = self.context.events.emit
         self.reach = Reach(self.store, Outage(self.id, emit))
         self._wake = asyncio.Event()
         # Whether the last round of claims found more than it could take.
         self._more = False
         self.threads = Threads(self.concurrency, "holdfast-handler")
-        self.executor = Executor(self.app, self.id, self.threads, Begins(self.reach.outlive))
+        self.executor = Executor(self.context, self.id, self.threads, Begins(self.reach.outlive))
         self.settler = Settler(self.reach.outlive, emit, self._forget, self.id)
         self.slots = Slots(self.concurrency, self.executor, self.settler.add_and_hold, self._wake.set)
         self.appetite = Appetite(self.sources, self.slots, self.buffer_limit)
@@ -179,7 +175,7 @@ class Worker:
             self._helpers.append(asyncio.create_task(waker.serve(), name="holdfast-waker"))
         for task in (self._claims, *self._helpers, *self.slots.start()):
             task.add_done_callback(self._on_helper_end)
-        self.app.wakers.add(self._wake_from_any_thread)
+        self.context.wakers.add(self._wake_from_any_thread)
 
     def stop(self, why: str = "asked to stop", *, at_once: bool = False) -> None:
         """Stop claiming and let handlers finish within the drain time; `at_once` cuts that short.
@@ -198,7 +194,7 @@ class Worker:
         if not self.stopping:
             self._why = why
             if self._state == "running":
-                self.app.events.emit(events.WorkerStopping(self.id, len(self.slots.running), why))
+                self.context.events.emit(events.WorkerStopping(self.id, len(self.slots.running), why))
         self._stopping.set()
         if at_once:
             self._at_once.set()
@@ -234,13 +230,13 @@ class Worker:
         if not self.stopping:
             self.stop("its task was cancelled", at_once=True)
         self._state = "ended"
-        self.app.wakers.discard(self._wake_from_any_thread)
+        self.context.wakers.discard(self._wake_from_any_thread)
         released = 0
         try:
             released = await self._wind_down()
         finally:
             await self._close()
-            self.app.events.emit(events.WorkerStopped(self.id, released))
+            self.context.events.emit(events.WorkerStopped(self.id, released))
 
     async def _wind_down(self) -> int:
         """Give the buffer back, let handlers finish, release what is left, write every outcome."""
@@ -300,7 +296,7 @@ class Worker:
         await self._close_store()
 
     async def _close_store(self) -> None:
-        if self.store is not self.app.store:
+        if self.store is not self.context.store:
             await self.store.aclose()
 
     async def _say(self, work: Flow[Any]) -> None:
@@ -359,7 +355,7 @@ class Worker:
         claiming = source.claim(leases, limit, self.id, suspects=not self.slots.line.full)
         claimed = await self.reach.claim(claiming)
         if claimed:
-            self.app.events.emit(events.JobsClaimed(self.id, len(claimed), time.monotonic() - asked_at))
+            self.context.events.emit(events.JobsClaimed(self.id, len(claimed), time.monotonic() - asked_at))
         self._take([self._work(source, lease, asked_at) for lease in claimed])
         return len(claimed)
 
@@ -371,7 +367,7 @@ class Worker:
     def _work(self, source: Source, lease: Lease, asked_at: float) -> Work:
         keep = self._keeps.get(lease.queue)
         if keep is None:
-            keep = self._keeps[lease.queue] = self.app.queue_options(lease.queue).keep_done > 0
+            keep = self._keeps[lease.queue] = self.context.queue_options(lease.queue).keep_done > 0
         return Work(lease, source.handlers[lease.kind], keep, asked_at, source)
 
     def _take(self, works: list[Work]) -> None:
@@ -400,7 +396,7 @@ class Worker:
             self.slots.interrupt(work, "lost")
         elif self.slots.withdraw(work):
             self._let_go(work)
-            self.app.events.emit(events.LeaseWasLost(*self.executor.about(work)))
+            self.context.events.emit(events.LeaseWasLost(*self.executor.about(work)))
 
     def cancel(self, work: Work) -> None:
         """React to a cancel request: stop its handler, or end it before it starts."""
@@ -476,10 +472,17 @@ class Worker:
         if self.failure is None:
             self.failure, self._broken_part = error, part
         events.complain("a part of the worker failed: %s", part, error=error)
-        self.app.events.emit(events.WorkerBroke(self.id, part, f"{type_name(error)}: {words(error)}"))
+        self.context.events.emit(events.WorkerBroke(self.id, part, f"{type_name(error)}: {words(error)}"))
         if not self.stopping:
             self.stop(f"{part} failed")
         self._host.cut()
+
+
+def _served_queues(queues: Sequence[str] | None, handlers: Mapping[str, Handler[..., Any]]) -> list[str]:
+    if isinstance(queues, str):
+        raise ConfigError("queues", "must be a list of names, not one text", queues)
+    named = list(dict.fromkeys(queues or [h.options.queue for h in handlers.values()]))
+    return [text(name, "queues", 100) for name in named]
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

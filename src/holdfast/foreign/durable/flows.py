@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from holdfast.errors import ConfigError, LeaseLost
 from holdfast.flow import Rows, Steps, ask, flow
 from holdfast.foreign.queries import Queries
-from holdfast.jobs import Renewed, Settled
+from holdfast.life.source import Renewed, Settled
 from holdfast.values.options import storable
 from holdfast.values.retry import whole
 from holdfast.values.rows import Finish, Lease, PutBack, when

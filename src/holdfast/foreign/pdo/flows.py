@@ -17,7 +17,7 @@ from holdfast.flow import Rows, Steps, ask, flow
 from holdfast.foreign.pdo.envelope import LONGEST, Envelope, Malformed, new, read, write
 from holdfast.foreign.pdo.letters import Death, death_of, letter_text, malformed_text, rewritten, size
 from holdfast.foreign.queries import Queries
-from holdfast.jobs import Renewed, Settled
+from holdfast.life.source import Renewed, Settled
 from holdfast.values.options import text
 from holdfast.values.retry import Duration, Retry, seconds, whole
 from holdfast.values.rows import Finish, Lease, PutBack, when

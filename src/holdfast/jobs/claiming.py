@@ -1,0 +1,99 @@
+"""Take jobs and hold on to them: claim, renew, begin, progress.
+
+A claim raises the fence, and every write of a holder names the job and the fence of its claim: a holder that lost its
+lease changes nothing, whatever it still believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from holdfast.errors import LeaseLost
+from holdfast.flow import Steps, ask, flow
+from holdfast.jobs.settling import by_id, held_columns
+from holdfast.life.source import Renewed
+from holdfast.values.rows import Held, Lease
+
+
+@flow
+def claim(
+    queues: str | Sequence[str],
+    *,
+    limit: int,
+    worker: str = "worker",
+    lease_ms: int = 30_000,
+    leases: Mapping[str, int] | None = None,
+    lanes: Mapping[str, list[Any]] | None = None,
+    suspects: bool = True,
+) -> Steps[list[Lease]]:
+    """Lease up to `limit` due jobs, the most urgent first, and count the attempt.
+
+    `leases` maps the kinds to serve to their lease in milliseconds; None serves every kind with `lease_ms`.
+    `lanes` says where in the queues to begin (see `lanes.py`); None begins at their front.
+    `suspects` False leaves out jobs whose process died before (see `suspects.py`).
+    Commits: its own. After a crash: the jobs stay leased until the reaper takes them back and judges the attempt.
+    """
+    # One lease for all kinds, as is usual, spares the database a search for each job.
+    lengths = set((leases or {}).values())
+    where: Mapping[str, Any] = lanes or {"queues": [queues] if isinstance(queues, str) else list(dict.fromkeys(queues))}
+    rows = yield from ask(
+        "claim",
+        alone=True,
+        kinds=None if leases is None else list(leases),
+        leases=list(leases.values()) if leases and len(lengths) > 1 else None,
+        limit=limit,
+        worker=worker,
+        lease_ms=lengths.pop() if len(lengths) == 1 else lease_ms,
+        unsuspected=None if suspects else True,
+        **where,
+    )
+    claimed = list(map(Lease._make, rows))
+    # The update gives rows in no promised order. Two stable sorts by C functions cost half of one with a key of ours.
+    claimed.sort(key=_BY_AGE)
+    claimed.sort(key=_BY_PRIORITY, reverse=True)
+    return claimed
+
+
+_BY_AGE, _BY_PRIORITY = attrgetter("available_at", "id"), attrgetter("priority")
+
+
+@flow
+def renew(leases: Iterable[tuple[Held | Lease, int]], begun: Collection[Any] = ()) -> Steps[Renewed]:
+    """Put off the end of held leases by so many milliseconds from now; a lease that is lost is left out of the answer.
+
+    `begun` names the jobs whose handler has been called: the record of it costs nothing here.
+    Commits: its own. After a crash: safe to repeat.
+    """
+    held = sorted(leases, key=lambda one: by_id(one[0]))
+    if not held:
+        return Renewed(set(), set())
+    batch = held_columns([lease for lease, _ in held]) | {"lease_ms": [ms for _, ms in held]}
+    # Numbers, which every database reads out of a batch as it reads its own booleans.
+    batch["began"] = [int(lease.id in begun) for lease, _ in held]
+    rows = yield from ask("renew", batch=batch, alone=True)
+    return Renewed({str(row[0]) for row in rows}, {str(row[0]) for row in rows if row[1]})
+
+
+@flow
+def begin(lease: Lease | Held) -> Steps[None]:
+    """Record that the handler of the leased job is about to be called.
+
+    Commits: its own. Raises: LeaseLost if a newer claim holds the job; the handler may not be called then.
+    After a crash: the reaper takes the handler for called, though the death may have come in the instant before.
+    """
+    rows = yield from ask("begin", id=lease.id, fence=lease.fence, alone=True)
+    if not rows:
+        raise LeaseLost(str(lease.id), lease.fence)
+
+
+@flow
+def progress(lease: Lease | Held, value: str) -> Steps[None]:
+    """Store how far the leased job is.
+
+    Commits: with the caller's transaction when one is given, else its own. Raises: LeaseLost.
+    """
+    rows = yield from ask("progress", id=lease.id, fence=lease.fence, progress=value, alone=True)
+    if not rows:
+        raise LeaseLost(str(lease.id), lease.fence)

@@ -1,0 +1,77 @@
+"""Take back what its holder left: leases that ran out, and those that a worker never heard of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.flow import Steps, ask, flow
+from holdfast.jobs.settling import return_columns, settle
+from holdfast.life.expiry import Backoff, verdict
+from holdfast.values.retry import Retry
+from holdfast.values.rows import LAST_FENCE, Expired, Finish, PutBack, Reaped
+
+
+def default_backoff(kind: str, attempt: int) -> float:
+    return Retry().delay(attempt)
+
+
+@flow
+def reap(
+    *,
+    kinds: Sequence[str] | None = None,
+    exclude: Sequence[Any] = (),
+    limit: int = 100,
+    backoff: Backoff = default_backoff,
+    look_back: float | None = None,
+) -> Steps[list[Reaped]]:
+    """Take back leases that ran out: to their queue, or to the dead letters; `expiry.py` says which.
+
+    `exclude` names jobs that the caller itself still works on; `backoff` gives seconds by kind and attempt.
+    `look_back` leaves out leases that ran out more than so many seconds ago; None looks at all.
+    Nearly always there is nothing to take back, so it looks without a lock or a transaction first.
+    Commits: its own. After a crash: nothing happened; the leases are still expired and the next reaper takes them.
+    """
+    which: dict[str, Any] = {
+        "kinds": None if kinds is None else list(kinds),
+        "ids": list(exclude),
+        "look_back_ms": None if look_back is None else round(look_back * 1000),
+    }
+    if not (yield from ask("reap_pick", look=True, limit=1, lock=None, **which)):
+        return []
+    rows = yield from ask("reap_pick", limit=limit, lock=True, **which)
+    if not rows:
+        return []
+    yield from ask("reap_mark", ids=[row[0] for row in rows])
+    expired = [Expired(*row) for row in rows]
+    verdicts = {
+        str(one.id): verdict(one._replace(fence=min(one.fence, LAST_FENCE - 1) + 1), backoff) for one in expired
+    }
+    writes = [one.write for one in verdicts.values()]
+    finishes = [one for one in writes if isinstance(one, Finish)]
+    if finishes:
+        # One that is finished already, from whatever cause, would keep the others from being written.
+        yield from ask("take_back", ids=[one.id for one in finishes])
+    settled = yield from settle(finishes, [one for one in writes if isinstance(one, PutBack)])
+    taken = [one for one in expired if str(one.id) in settled.done]
+    return [Reaped(str(e.id), e.queue, e.kind, e.attempt, e.leased_by, verdicts[str(e.id)].outcome) for e in taken]
+
+
+@flow
+def release_strays(worker: str, known: Sequence[Any]) -> Steps[int]:
+    """Give back jobs that a lost reply to a claim left leased to a worker that never heard of them.
+
+    Commits: its own. After a crash: they wait for the reaper instead.
+    """
+    strays = yield from ask("strays", worker=worker, ids=list(known))
+    if not strays:
+        return 0
+    returns = [PutBack(job_id, fence, None, 1) for job_id, fence in strays]
+    return len((yield from ask("put_back", batch=return_columns(returns))))
+
+
+@flow
+def stuck(*, limit: int = 100) -> Steps[list[tuple[str, str]]]:
+    """Read rows, written by hand, that no claim and no reaper can ever take: their ids, and why."""
+    rows = yield from ask("stuck", limit=limit, alone=True)
+    return [(str(job_id), why) for job_id, why in rows]

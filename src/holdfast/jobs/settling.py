@@ -1,0 +1,169 @@
+"""End a held job, or give it back: one by one in the caller's transaction, or in batches.
+
+A return to the queue raises the fence as a claim does, and only the holder of the current one may write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.errors import LeaseLost
+from holdfast.flow import Columns, Rows, Steps, ask, flow
+from holdfast.life.source import Settled
+from holdfast.values.rows import Finish, Held, Lease, PutBack
+
+
+def by_id(one: Held | Lease | Finish | PutBack) -> str:
+    """Sort a batch of held jobs: PostgreSQL finds a row's place in it by halving, and locks are taken in one order."""
+    return str(one.id)
+
+
+def held_columns(leases: Iterable[Held | Lease | Finish]) -> Columns:
+    ordered = sorted(leases, key=by_id)
+    return {"id": [lease.id for lease in ordered], "fence": [lease.fence for lease in ordered]}
+
+
+@flow
+def settle(finishes: Sequence[Finish] = (), returns: Sequence[PutBack] = ()) -> Steps[Settled]:
+    """Write the outcomes of a batch of leases: finished rows move, retried ones return, lost ones change nothing.
+
+    Each job may be in it once.
+    Commits: its own. Safe to repeat: when the reply to COMMIT was lost, the second try finds what the first one wrote
+    (a finished row with this fence, no row at all where nothing is kept, a raised fence on a returned one).
+    After a crash: before commit all stay leased and are reaped later; after it none of them runs again by this lease.
+    """
+    kept = [one for one in finishes if one.keep]
+    dropped = [one for one in finishes if not one.keep]
+    writes: list[tuple[str, Columns]] = []
+    if kept:
+        writes.append(("finish", _finish_columns(kept)))
+    if dropped:
+        writes.append(("drop", held_columns(dropped)))
+    if returns:
+        writes.append(("put_back", return_columns(returns)))
+    written: set[str] = set()
+    for name, batch in writes:
+        rows = yield from ask(name, batch=batch, alone=len(writes) == 1)
+        written.update(map(str, batch["id"]) if _all_of_them(rows) else [str(row[0]) for row in rows])
+    if len(written) == len(finishes) + len(returns):
+        return Settled(written)
+    everything: list[Finish | PutBack] = [*finishes, *returns]
+    missing = [one for one in everything if str(one.id) not in written]
+    written |= yield from _written_before(missing, gone_is_done={str(one.id) for one in dropped})
+    return Settled(written, {str(one.id) for one in missing} - written)
+
+
+def _all_of_them(rows: Rows) -> bool:
+    """Tell whether one row without an id answers for a whole batch, which spares PostgreSQL and us a row for each."""
+    return len(rows) == 1 and rows[0][0] is None
+
+
+def _written_before(missing: Sequence[Finish | PutBack], gone_is_done: set[str]) -> Steps[set[str]]:
+    """Ask which writes an earlier try of the same batch had committed before its reply was lost."""
+    ids = [one.id for one in missing]
+    finished = {str(job_id): fence for job_id, fence in (yield from ask("settled", ids=ids))}
+    live = {str(job_id): fence for job_id, fence in (yield from ask("live", ids=ids))}
+    before = set()
+    for one in missing:
+        job_id = str(one.id)
+        if isinstance(one, PutBack):
+            # A reaper raises the fence twice, so one more is this holder's own return.
+            written = live.get(job_id) == one.fence + 1
+        elif job_id in gone_is_done:
+            # A finished row of an older lease was there before; only one of a later lease says that this one was lost.
+            written = job_id not in live and finished.get(job_id, one.fence) <= one.fence
+        else:
+            written = finished.get(job_id) == one.fence
+        if written:
+            before.add(job_id)
+    return before
+
+
+def _finish_columns(finishes: Sequence[Finish]) -> Columns:
+    columns = _transposed(Finish._fields, finishes)
+    del columns["keep"]
+    return columns
+
+
+def return_columns(returns: Sequence[PutBack]) -> Columns:
+    return _transposed(PutBack._fields, returns)
+
+
+def _transposed(names: Sequence[str], rows: Sequence[Finish | PutBack]) -> Columns:
+    return dict(zip(names, map(list, zip(*sorted(rows, key=by_id), strict=True)), strict=True))
+
+
+@flow
+def complete(lease: Lease | Held, result: str | None = None, *, keep: bool = True) -> Steps[None]:
+    """Record that the leased job succeeded; meant for a transaction that also holds the job's effect.
+
+    Commits: with the caller's transaction when one is given, else its own.
+    Raises: LeaseLost if a newer claim holds the job. Strict on purpose: a lost reply is not excused here, because the
+    caller's effect would be committed a second time.
+    After a crash: before commit the job stays leased and is reaped later; after it, it never runs again.
+    """
+    yield from _finish_one(Finish(lease.id, lease.fence, "done", result, keep=keep))
+
+
+@flow
+def kill(lease: Lease | Held, error: str, group: str) -> Steps[None]:
+    """Send the leased job to the dead letters with its error.
+
+    Commits, Raises, After a crash: as `complete`.
+    """
+    yield from _finish_one(Finish(lease.id, lease.fence, "dead", None, error, group))
+
+
+@flow
+def cancel(lease: Lease | Held, error: str | None = None) -> Steps[None]:
+    """End the leased job as cancelled.
+
+    Commits, Raises, After a crash: as `complete`.
+    """
+    yield from _finish_one(Finish(lease.id, lease.fence, "cancelled", None, error))
+
+
+def _finish_one(end: Finish) -> Steps[None]:
+    # Strict: what else runs on the caller's connection, such as a listener that writes a log, may not answer for it.
+    if end.keep:
+        rows = yield from ask("finish", batch=_finish_columns([end]), alone=True, strict=True)
+    else:
+        rows = yield from ask("drop", batch=held_columns([end]), alone=True, strict=True)
+    if not rows:
+        # The same answer for "reaped" and "deleted": the holder may act on neither.
+        raise LeaseLost(str(end.id), end.fence)
+
+
+@flow
+def retry(lease: Lease | Held, delay_ms: int, error: str) -> Steps[None]:
+    """Return the leased job to its queue after a failed attempt.
+
+    Commits: with the caller's transaction when one is given, else its own.
+    Raises: LeaseLost if a newer claim holds the job.
+    After a crash: before commit the job stays leased and is reaped later, with a backoff of the reaper's.
+    """
+    yield from _put_back_one(PutBack(lease.id, lease.fence, delay_ms, 0, error))
+
+
+@flow
+def snooze(lease: Lease | Held, delay_ms: int) -> Steps[None]:
+    """Return the leased job for later without using an attempt.
+
+    Commits, Raises, After a crash: as `retry`.
+    """
+    yield from _put_back_one(PutBack(lease.id, lease.fence, delay_ms, 1))
+
+
+@flow
+def release(lease: Lease | Held) -> Steps[None]:
+    """Give the leased job back, to its old place and without using an attempt.
+
+    Commits, Raises, After a crash: as `retry`.
+    """
+    yield from _put_back_one(PutBack(lease.id, lease.fence, None, 1))
+
+
+def _put_back_one(one: PutBack) -> Steps[None]:
+    rows = yield from ask("put_back", batch=return_columns([one]), alone=True)
+    if not rows:
+        raise LeaseLost(str(one.id), one.fence)

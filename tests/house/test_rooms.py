@@ -1,0 +1,70 @@
+"""The layout holds: import-linter's contracts say which room may import which; here is what they cannot say."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import grimp
+import pytest
+
+import holdfast
+
+ROOT = Path(holdfast.__file__).parent
+ROOMS = sorted(f"holdfast.{one.name}" for one in pkgutil.iter_modules([str(ROOT)]) if one.ispkg)
+
+
+@cache
+def imports() -> grimp.ImportGraph:
+    """Every import of ours, those for type checkers included."""
+    return grimp.build_graph("holdfast", exclude_type_checking_imports=False)
+
+
+def test_no_module_is_in_a_cycle_even_through_type_imports() -> None:
+    assert list(_cycles(imports())) == []
+
+
+def test_a_cycle_would_be_found() -> None:
+    graph = grimp.ImportGraph()
+    for importer, imported in [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]:
+        graph.add_import(importer=importer, imported=imported)
+    assert list(_cycles(graph)) == [{"a", "b", "c"}]
+
+
+def _cycles(graph: grimp.ImportGraph) -> Iterator[set[str]]:
+    seen: set[str] = set()
+    for module in sorted(graph.modules):
+        if module in seen:
+            continue
+        ring = _reached(graph, module) & _reaching(graph, module)
+        seen |= ring
+        if ring:
+            yield ring
+
+
+def _reached(graph: grimp.ImportGraph, module: str) -> set[str]:
+    return set(graph.find_downstream_modules(module)) | _self_if(graph, module)
+
+
+def _reaching(graph: grimp.ImportGraph, module: str) -> set[str]:
+    return set(graph.find_upstream_modules(module)) | _self_if(graph, module)
+
+
+def _self_if(graph: grimp.ImportGraph, module: str) -> set[str]:
+    """A module is in a ring with those that it reaches and that reach it."""
+    both = set(graph.find_downstream_modules(module)) & set(graph.find_upstream_modules(module))
+    return {module} if both else set()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_says_what_belongs_there(room: str) -> None:
+    said = importlib.import_module(room).__doc__ or ""
+    assert len(said.split()) > 15, f"{room}: one paragraph on what belongs there, and what does not"
+
+
+def test_no_module_is_longer_than_it_should_be() -> None:
+    long = {
+        str(file.relative_to(ROOT)): n for file in ROOT.rglob("*.py") if (n := len(file.read_text().split("\n"))) > 500
+    }
+    assert long == {}
