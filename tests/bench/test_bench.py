@@ -10,10 +10,14 @@ import psycopg
 import pymysql
 import pytest
 
+import holdfast
+from holdfast.bench.side import before
+from holdfast.errors import ConfigError
 from holdfast.store.dialects.mysql import split_url
 
 ROWS = [
     "enqueue one",
+    "enqueue one, caller's transaction",
     "enqueue one, async",
     "enqueue 100 a call",
     "drain, async def, kept",
@@ -34,7 +38,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "holdfast.bench", "--quick", *arguments]
+    command = [sys.executable, "-c", "from holdfast.cli import main; main()", "bench", "--quick", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -63,6 +67,28 @@ def test_a_quick_run_measures_every_row(sqlite_url: str, pg_url: str, mariadb_ur
     assert_costs(rows)
     assert tables(pg_url) == []
     assert mariadb_tables(mariadb_url) == []
+
+
+@pytest.mark.slow
+def test_another_checkout_takes_part_in_the_same_rounds(sqlite_url: str, tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    checkout = tmp_path / "old"
+    checkout.mkdir()
+    (checkout / "src").symlink_to(Path(holdfast.__file__).parents[1])
+
+    done = bench("--json", str(figures), "--url", sqlite_url, "--before", str(checkout), "--only", "drain, async")
+
+    assert done.returncode == 0, done.stderr
+    for row in json.loads(figures.read_text())["rows"]:
+        assert set(row["figures"]) == {"holdfast", "before", "raw"}
+        ours, theirs = (row["figures"][side]["rounds"] for side in ("holdfast", "before"))
+        assert row["of_before"] == pytest.approx(ours[0] / theirs[0])
+    assert "of before" in done.stdout
+
+
+def test_what_is_not_a_checkout_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="before: must be a checkout"):
+        before(tmp_path)
 
 
 def sides_of(row: dict[str, str]) -> set[str]:

@@ -1,18 +1,23 @@
-"""`python -m holdfast.bench.child NAME`: Holdfast, or a raw-SQL loop, as the contestant of this process."""
+"""`python -m holdfast.bench.child NAME`: Holdfast, or a raw-SQL loop, as the contestant of this process.
+
+Run by its path instead, it takes the modules beside it, whichever Holdfast is installed: see `side.before`.
+"""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import Any
 
-from holdfast.bench import serve
+
+def beside(name: str) -> Any:
+    return import_module(f"{__package__}.{name}" if __package__ else name)
 
 
-def make(name: str, url: str, prefix: str) -> serve.Contestant:
+def make(name: str, url: str, prefix: str) -> Any:
     """Make the contestant of that name for this database; its driver is imported only here."""
     if name == "holdfast":
-        from holdfast.bench.ours import Ours
-
-        return Ours(url, prefix)
+        return beside("ours").Ours(url, prefix)
     if url.startswith("sqlite"):
         from holdfast.bench.raw_sqlite import RawSqlite
 
@@ -27,4 +32,4 @@ def make(name: str, url: str, prefix: str) -> serve.Contestant:
 
 
 if __name__ == "__main__":
-    serve.run(lambda url, prefix: make(sys.argv[1], url, prefix))
+    beside("serve").run(lambda url, prefix: make(sys.argv[1], url, prefix))

@@ -1,16 +1,19 @@
-"""Holdfast's side of the benchmark: the public face, with its defaults."""
+"""Holdfast's side of the benchmark: the public face, with its defaults.
+
+It runs with the Holdfast of another checkout, too (`--before`), so it imports nothing but what stays.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 
 from holdfast import Holdfast, admin
 from holdfast.handlers import Bound
-from holdfast.store.dialects.base import TABLES
 
 KEPT, DELETED, STAMPED = "kept", "deleted", "stamped"
 # Attempts at once. A no-op handler never waits, so more slots change little; the default of a worker is 20.
@@ -38,8 +41,10 @@ class Ours:
 
     async def uninstall(self) -> None:
         with self.app.store.link() as link:
-            for table in TABLES:
-                link.tell(f"drop table {self.app.store.dialect.table(table)}")
+            made = "".join(migration.sql for migration in self.app.store.migrations)
+            tables = re.findall(r"create table (?:if not exists )?([^\s(]+)", made, re.IGNORECASE)
+            for table in {*tables, self.app.store.dialect.table("meta")}:
+                link.tell(f"drop table {table}")
 
     async def open(self) -> None:
         # So that the first job does not pay for the connection.
@@ -59,6 +64,15 @@ class Ours:
         noop = self.app.handlers["async def"]
         for order in range(count):
             noop.enqueue(order=order, amount=12.5)
+
+    async def enqueue_in(self, count: int) -> None:
+        dialect = self.app.store.dialect
+        noop = self.app.handlers["async def"]
+        with closing(dialect.connect(self.app.url)) as theirs:
+            dialect.tell(theirs, dialect.begin)
+            for order in range(count):
+                noop.using(tx=theirs).enqueue(order=order, amount=12.5)
+            dialect.tell(theirs, "commit")
 
     async def aenqueue_one(self, count: int) -> None:
         noop = self.app.handlers["async def"]

@@ -23,11 +23,15 @@ def refresh(page: Path, part: str, text: str) -> None:
     page.write_text(between.sub(lambda _: f"{begin}\n{text.rstrip()}\n{end}", old))
 
 
-def of_results(results: Iterable[Result], told: Sequence[str], plot: str) -> str:
+def of_results(results: Sequence[Result], told: Sequence[str], plot: str) -> str:
     """Write the results as a table, after the plot and what is known of the machine."""
     rows = [line for group in report.lines(results) for line in group]
     return "\n\n".join(
-        ["\n".join(f"- {one}" for one in told), f"![The drains side by side]({plot})", _table(report.COLUMNS, rows)]
+        [
+            "\n".join(f"- {one}" for one in told),
+            f"![The drains side by side]({plot})",
+            _table(report.columns(results), rows),
+        ]
     )
 
 

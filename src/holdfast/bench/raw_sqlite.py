@@ -79,6 +79,11 @@ class RawSqlite:
         for order in range(count):
             self.db.execute(insert, (new_id(), now(), "bench", payload(order)))
 
+    async def enqueue_in(self, count: int) -> None:
+        self.db.execute("begin immediate")
+        await self.enqueue_one(count)
+        self.db.execute("commit")
+
     async def aenqueue_one(self, count: int) -> None:
         raise NotImplementedError("sqlite3 has no async face")
 

@@ -49,15 +49,15 @@ def _version(package: str) -> str | None:
 
 
 COLUMNS = ("database", "measured", "side", "median", "spread", "of raw", "commits", "log bytes", "dead rows")
-
-
+OF_BEFORE = "of before"
 # The columns that hold words; all others hold numbers.
 WORDS = ("database", "measured", "side", "tables")
 
 
 def table(results: Iterable[Result]) -> Table:
     title = "holdfast bench: medians of interleaved rounds; the last three columns are the server's cost of one job"
-    drawn = _drawn(title, COLUMNS)
+    results = list(results)
+    drawn = _drawn(title, columns(results))
     for group in lines(results):
         for line in group:
             drawn.add_row(*line)
@@ -85,16 +85,25 @@ def cell(value: Any) -> str:
     return number(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def lines(results: Iterable[Result]) -> Iterator[list[list[str]]]:
+def columns(results: Sequence[Result]) -> tuple[str, ...]:
+    """Name the columns: one more where another checkout took part."""
+    return (*COLUMNS, OF_BEFORE) if _has_before(results) else COLUMNS
+
+
+def _has_before(results: Sequence[Result]) -> bool:
+    return any("before" in (*result.figures, *result.missing) for result in results)
+
+
+def lines(results: Sequence[Result]) -> Iterator[list[list[str]]]:
     """Write each result as a group of lines, one for each side; what repeats is left out."""
-    last = ""
+    last, compared = "", _has_before(results)
     for result in results:
         names = ["" if result.database == last else result.database, titled(result)]
         group = []
         for side, figure in result.figures.items():
-            group.append([*names, side, *_shown(result, side, figure)])
+            group.append([*names, side, *_shown(result, side, figure), *([_of_before(result, side)] * compared)])
             names = ["", ""]
-        group += [["", "", side, "not measured", *[""] * 5] for side in result.missing]
+        group += [["", "", side, "not measured", *[""] * (5 + compared)] for side in result.missing]
         last = result.database
         yield group
 
@@ -112,6 +121,11 @@ def _shown(result: Result, side: str, figure: Figure) -> list[str]:
         f"{ratio:.2f}" if ratio is not None and side != "raw" and result.unit in ("jobs/s", "ms") else "",
         *("" if cost is None else f"{cost:,.0f}" if cost >= 100 else f"{cost:.2g}" for cost in costs),
     ]
+
+
+def _of_before(result: Result, side: str) -> str:
+    ratio = result.ratio(side, "before") if side == "holdfast" else None
+    return "" if ratio is None else f"{ratio:.2f}"
 
 
 def number(value: float) -> str:
@@ -135,7 +149,10 @@ def sentences(about: dict[str, Any], databases: dict[str, str], notes: Mapping[s
 
 
 def rows_json(results: Iterable[Result]) -> list[dict[str, Any]]:
-    return [asdict(result) | {"ratio": result.ratio("holdfast")} for result in results]
+    return [
+        asdict(result) | {"ratio": result.ratio("holdfast"), "of_before": result.ratio("holdfast", "before")}
+        for result in results
+    ]
 
 
 def to_json(**parts: Any) -> bytes:

@@ -22,7 +22,10 @@ TICKS = 100
 def rows(size: Size, counters: Counters, *, embedded: bool) -> list[Row]:
     """List what is measured; an embedded database has no async driver."""
     # Where the disk sets the pace, it changes within seconds: more rounds, and shorter ones.
-    alone = [Row("enqueue one", "jobs/s", "one", _one("enqueue_one", size), often=7)]
+    alone = [
+        Row("enqueue one", "jobs/s", "one", _one("enqueue_one", size), often=7),
+        Row("enqueue one, caller's transaction", "jobs/s", "one in tx", _one("enqueue_in", size), often=7),
+    ]
     if not embedded:
         alone += [Row("enqueue one, async", "jobs/s", "one async", _one("aenqueue_one", size), often=7)]
     draining = partial(drain, size=size, counters=counters)

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 from holdfast.bench.counters import counters_for
 from holdfast.bench.measure import Result, Size, measured
 from holdfast.bench.rows import rows
-from holdfast.bench.side import EVERYTHING, Side, Spec, child
+from holdfast.bench.side import EVERYTHING, Side, Spec, before, child
 from holdfast.store.dialects import dialect_for
 from holdfast.values.options import StoreOptions
 
@@ -32,18 +33,20 @@ def benchmark(
     say: Said = lambda _: None,
     peers: Sequence[Spec] = (),
     only: Sequence[str] = (),
+    checkout: Path | None = None,
 ) -> tuple[list[Result], dict[str, str]]:
     """Measure every row on every database; an embedded SQLite file in a temporary folder when none is named.
 
-    peers: others that take part on PostgreSQL. only: patterns of the rows to measure; all unless told.
+    peers: others that take part on PostgreSQL. only: patterns of the rows to measure; by default all.
+    checkout: another Holdfast that takes part everywhere, as "before".
     Returns the results, and what each database says of itself. The tables have a prefix of their own and are dropped.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        return asyncio.run(_all(list(urls) or [f"sqlite:///{folder}/bench.db"], size, say, peers, only))
+        return asyncio.run(_all(list(urls) or [f"sqlite:///{folder}/bench.db"], size, say, peers, only, checkout))
 
 
 async def _all(
-    urls: list[str], size: Size, say: Said, peers: Sequence[Spec], only: Sequence[str]
+    urls: list[str], size: Size, say: Said, peers: Sequence[Spec], only: Sequence[str], checkout: Path | None
 ) -> tuple[list[Result], dict[str, str]]:
     results: list[Result] = []
     about: dict[str, str] = {}
@@ -51,7 +54,7 @@ async def _all(
         name, about_it = described(url)
         about[name] = about_it
         here = replace(size, drain=round(size.drain * SHARE[name]))
-        async with opened(url, specs_for(name, peers)) as sides:
+        async with opened(url, specs_for(name, peers, checkout)) as sides:
             with closing(counters_for(url)) as counters:
                 for row in rows(here, counters, embedded=name == "SQLite"):
                     if not only or any(fnmatch(row.name, f"*{one}*") for one in only):
@@ -59,11 +62,12 @@ async def _all(
     return results, about
 
 
-def specs_for(name: str, peers: Sequence[Spec]) -> list[Spec]:
+def specs_for(name: str, peers: Sequence[Spec], checkout: Path | None = None) -> list[Spec]:
     """List who takes part on a database; an embedded one has no async driver."""
     can = EVERYTHING - {"one async"} if name == "SQLite" else EVERYTHING
     apart = {"PostgreSQL": list(peers), "SQLite": []}.get(name, [ONE_BY_ONE])
-    return [child("holdfast", can), child("raw", can), *apart]
+    other = [] if checkout is None else [before(checkout, can)]
+    return [child("holdfast", can), *other, child("raw", can), *apart]
 
 
 @asynccontextmanager
@@ -78,7 +82,7 @@ async def opened(url: str, specs: Iterable[Spec]) -> AsyncIterator[list[Side]]:
             sides.append(side)
         yield sides
     except BaseException:
-        # Whoever was asked last may still be at it: what is dropped below is dropped by fresh processes.
+        # The side that was asked last may still be at it: what is dropped below is dropped by fresh processes.
         for side in sides:
             await side.stop()
         raise

@@ -45,6 +45,9 @@ class Contestant(Protocol):
     async def enqueue_one(self, count: int) -> None:
         """Add so many jobs on a sync connection, each in a transaction of its own."""
 
+    async def enqueue_in(self, count: int) -> None:
+        """Add that many jobs in one transaction of a sync connection that is the application's own."""
+
     async def aenqueue_one(self, count: int) -> None:
         """Add so many jobs on an async connection, each in a transaction of its own."""
 

@@ -9,13 +9,16 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, cast
+
+from holdfast.errors import ConfigError
 
 LONGEST_LINE = 1 << 26
 # What a child gets to disconnect.
 ENDING = 5.0
 
-EVERYTHING = frozenset({"one", "one async", "many", "kept", "deleted", "def", "latency", "flow", "idle"})
+EVERYTHING = frozenset({"one", "one in tx", "one async", "many", "kept", "deleted", "def", "latency", "flow", "idle"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class Spec:
     """What stands in the report: its name, how to start it, and the rows that it can do.
 
     share: the part of the jobs it drains in a round, for those that would take minutes.
+    apart: what its tables have behind the prefix, where two sides would take the same ones.
     guest: another project's; when it fails, the run goes on without it and says so.
     """
 
@@ -32,11 +36,21 @@ class Spec:
     share: float = 1.0
     environment: dict[str, str] = field(default_factory=dict)
     guest: bool = False
+    apart: str = ""
 
 
 def child(name: str, can: frozenset[str] = EVERYTHING, share: float = 1.0) -> Spec:
     """Describe a contestant of this package."""
     return Spec(name, (sys.executable, "-m", "holdfast.bench.child", name), can, share)
+
+
+def before(checkout: Path, can: frozenset[str] = EVERYTHING) -> Spec:
+    """Describe Holdfast as it is in another checkout, driven by this one's bench: what it does not know it skips."""
+    source = checkout / "src"
+    if not (source / "holdfast").is_dir():
+        raise ConfigError("before", "must be a checkout of Holdfast, with its src folder", str(checkout))
+    command = (sys.executable, str(Path(__file__).with_name("child.py")), "holdfast")
+    return Spec("before", command, can, environment={"PYTHONPATH": str(source)}, guest=True, apart="_before")
 
 
 class _Child(NamedTuple):
@@ -55,7 +69,7 @@ class Side:
         self.spec = spec
         self.can = spec.can
         self.url = url
-        self.prefix = prefix
+        self.prefix = prefix + spec.apart
         # A worker that broke must not hold the whole run up for ever.
         self.patience = 120.0
         self._child: _Child | None = None
@@ -105,7 +119,7 @@ class Side:
     @cached_property
     def producer(self) -> Side:
         """A second process of the same contestant, on the same tables; it ends with this one."""
-        return Side(self.spec, self.url, self.prefix)
+        return Side(self.spec, self.url, self.prefix.removesuffix(self.spec.apart))
 
     async def stop(self) -> None:
         """End the process; its connections close, and the server adds up what they did."""

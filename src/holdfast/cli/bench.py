@@ -24,6 +24,11 @@ _OPTIONS = (
     click.option("--quick", is_flag=True, help="A few jobs of each: to see that it runs, not how fast."),
     click.option("--rounds", type=click.IntRange(1, 100), help="Interleaved rounds; the median counts."),
     click.option("--only", multiple=True, help="Measure only rows whose name holds this; may be given several times."),
+    click.option(
+        "--before",
+        type=click.Path(file_okay=False, exists=True, path_type=Path),
+        help="Another checkout of Holdfast, such as a git worktree, to be measured in the same rounds.",
+    ),
     click.option("--json", "json_file", type=_File, help="Write the figures here."),
     click.option("--page", type=_File, help="Write table and plot into this Markdown page, between its markers."),
     click.option(
@@ -84,6 +89,7 @@ def _measure_rows(
     quick: bool,
     rounds: int | None,
     only: tuple[str, ...],
+    before: Path | None,
     json_file: Path | None,
     page: Path | None,
 ) -> None:
@@ -95,7 +101,7 @@ def _measure_rows(
     size = Size.quick() if quick else Size()
     size = size if rounds is None else replace(size, rounds=rounds)
     about = report.machine()
-    results, databases = benchmark(urls, size, _progress(), peers, only)
+    results, databases = benchmark(urls, size, _progress(), peers, only, before)
     told = report.sentences(about, databases, notes)
     _print(report.table(results), *told)
     if json_file is not None:
