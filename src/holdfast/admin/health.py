@@ -112,7 +112,7 @@ def database_file() -> Steps[str | None]:
 
 
 def wal_bytes(file: str) -> int | None:
-    """Ask the disk (this is no flow) for the size of the log beside a SQLite file; None where it cannot be read."""
+    """Ask the disk (this is not a flow) for the size of the log beside a SQLite file; None where it cannot be read."""
     try:
         return Path(f"{file}-wal").stat().st_size
     except OSError:

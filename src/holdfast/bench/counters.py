@@ -39,7 +39,7 @@ class Counters(Protocol):
     """Whether counts come only when a connection ends."""
 
     async def read(self) -> Counts:
-        """Read the counters; whoever worked should have disconnected."""
+        """Read the counters; sides that worked should have disconnected before."""
 
     def close(self) -> None: ...
 

@@ -93,7 +93,7 @@ class Result:
     def ratio(self, side: str, reference: str = "raw") -> float | None:
         """Return a side's figure by that of the reference, where there is one: the median of the rounds' own ratios.
 
-        What slows the machine for seconds slows both sides of a round, and is no part of the ratio then.
+        What slows the machine for seconds slows both sides of a round, so the ratio leaves it out.
         """
         if reference not in self.figures:
             return None

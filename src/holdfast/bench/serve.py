@@ -43,16 +43,16 @@ class Contestant(Protocol):
         """Delete every job, live and finished."""
 
     async def enqueue_one(self, count: int) -> None:
-        """Add so many jobs on a sync connection, each in a transaction of its own."""
+        """Add that many jobs on a sync connection, each in a transaction of its own."""
 
     async def enqueue_in(self, count: int) -> None:
         """Add that many jobs in one transaction of a sync connection that is the application's own."""
 
     async def aenqueue_one(self, count: int) -> None:
-        """Add so many jobs on an async connection, each in a transaction of its own."""
+        """Add that many jobs on an async connection, each in a transaction of its own."""
 
     async def enqueue_many(self, count: int, per_call: int, handler: str, keep: bool) -> None:
-        """Add jobs for a handler, so many per call; `keep` says whether they shall be kept once they are done."""
+        """Add jobs for a handler, `per_call` in each call; `keep` says whether they are kept once they are done."""
 
     async def drain(self, count: int, keep: bool) -> float:
         """Finish that many waiting jobs and return the seconds until the last outcome was committed."""
@@ -87,7 +87,7 @@ class Served:
         return {"value": value, "seconds": time.perf_counter() - began}
 
     async def produce(self, count: int, per_call: int, gap: tuple[float, float]) -> None:
-        """Send stamped jobs, so many per call, with jittered pauses: no polling interval falls in step with them.
+        """Send stamped jobs, `per_call` in each call, with jittered pauses, so that no polling falls in step with them.
 
         A pause ends when it would have ended had every call taken no time, so that the rate is kept.
         """
@@ -99,7 +99,7 @@ class Served:
 
     async def received(self, count: int) -> list[float]:
         """Wait for that many stamped jobs, stop the worker and return their latencies."""
-        while len(self.contestant.stamps) < count:  # noqa: ASYNC110 (whoever appends knows no event)
+        while len(self.contestant.stamps) < count:  # noqa: ASYNC110 (the code that appends has no event to set)
             await asyncio.sleep(0.02)
         await self.contestant.rest()
         return self.contestant.stamps

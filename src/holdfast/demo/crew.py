@@ -85,7 +85,7 @@ class Crew:
         return member
 
     def dismiss(self, patience: float = 10.0) -> None:
-        """Ask all to stop, and kill whoever does not within `patience` seconds."""
+        """Ask all to stop, and kill those that do not within `patience` seconds."""
         for member in self.alive:
             member.thaw()
             member.process.terminate()

@@ -101,7 +101,7 @@ class Shop:
             self.placed.append(order_id)
 
     def place_all(self, orders: int) -> None:
-        """Take so many orders, and lose one card in twenty on the way."""
+        """Take that many orders, and lose one card in twenty on the way."""
         poison = {round(orders * (n + 1) / (FORGOTTEN_ORDERS + 1)) for n in range(FORGOTTEN_ORDERS)}
         numbers = itertools.count(1)
         with closing(self.connect()) as shop:

@@ -48,7 +48,7 @@ def run(
     console: Console | None = None,
     meddle: Callable[[Shop], None] | None = None,
 ) -> int:
-    """Tell the story on the database at `url`, an embedded SQLite file unless told, and return the exit code.
+    """Tell the story on the database at `url`, by default an embedded SQLite file, and return the exit code.
 
     0: every promise held; 1: one did not; 130: interrupted. Its tables have a prefix of their own and are dropped at
     the end. `meddle` may spoil the data before it is counted, to see that the count notices.

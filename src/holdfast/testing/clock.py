@@ -28,7 +28,7 @@ class Clock:
         self._store.now = moment
 
     def advance(self, by: float | timedelta) -> datetime:
-        """Go on by so many seconds, and return the new time."""
+        """Go on by that many seconds, and return the new time."""
         self.now += by if isinstance(by, timedelta) else timedelta(seconds=by)
         return self.now
 

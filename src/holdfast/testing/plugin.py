@@ -21,7 +21,7 @@ pytest.register_assert_rewrite("holdfast.testing.suite", *(f"holdfast.testing.su
 
 
 def _helper(name: str) -> Callable[..., Any]:
-    # Imported late: whoever has Holdfast installed pays nothing in tests that do not ask for it.
+    # Imported late: tests that do not ask for it pay nothing because Holdfast is installed.
     from holdfast.testing import inline
 
     helper: Callable[..., Any] = getattr(inline, name)

@@ -23,7 +23,7 @@ _URL = re.compile(
     r"(?:\?(?P<query>[^@#\s]*))?",
     re.IGNORECASE,
 )
-# An escape that is none, and what no part of an address has: libpq and Python stop at it, each in its own way.
+# A broken escape, and what no part of an address has: libpq and Python stop at it, each in its own way.
 _UNREADABLE = re.compile(r"%(?![0-9a-fA-F]{2})|[\x00-\x1f\x7f\ud800-\udfff]")
 _WRONG_PORT = re.compile(r"[a-z0-9+_]+://[^@/?#\s]*@[^@/?#\s]*:[^@/?#\s]*(?:[/?][^@#\s]*)?", re.IGNORECASE)
 

@@ -129,7 +129,7 @@ class AuditLine:
 
 
 def decoded(text: str | None) -> Any:
-    """Read stored JSON; what is none comes back as it is, because people must be able to look at it."""
+    """Read stored JSON; what is not JSON comes back as it is, because people must be able to look at it."""
     try:
         return None if text is None else msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
