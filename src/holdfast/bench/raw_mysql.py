@@ -6,13 +6,12 @@ With a batch of one it is what most queues on these databases do: one row a tran
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.bench.by_hand import age, payload, stamp, written
+from holdfast.bench.by_hand import Loops, age, payload, stamp, written
 from holdfast.store.dialects import dialect_for
 from holdfast.values.ids import new_id
 from holdfast.values.options import StoreOptions
@@ -63,7 +62,7 @@ def held(jobs: Jobs) -> str:
     return msgspec.json.encode([(job[0], job[1]) for job in jobs]).decode()
 
 
-class RawMysql:
+class RawMysql(Loops):
     """asyncmy and PyMySQL, by hand."""
 
     def __init__(self, url: str, prefix: str, batch: int = BATCH) -> None:
@@ -114,21 +113,12 @@ class RawMysql:
         for order in range(count):
             await self.connections[0].execute(insert, (new_id(), "bench", payload(order)))
 
-    async def enqueue_many(self, count: int, per_call: int, handler: str = "async def", keep: bool = True) -> None:
-        for start in range(0, count, per_call):
-            await self._insert([payload(order) for order in range(start, min(start + per_call, count))])
-
     async def _insert(self, payloads: list[str]) -> None:
         """Add them in one statement of many rows: both drivers make that of `executemany`."""
         cursor = self.connections[0].cursor()
         await self.connections[0].query("begin")
         await cursor.executemany(self.sql(INSERT), [(new_id(), "bench", one) for one in payloads])
         await self.connections[0].query("commit")
-
-    async def drain(self, count: int, keep: bool) -> float:
-        began = time.perf_counter()
-        await asyncio.gather(*(self._loop(connection, keep) for connection in self.connections))
-        return time.perf_counter() - began
 
     async def _loop(self, connection: Any, keep: bool) -> None:
         while jobs := await self._claim(connection):

@@ -6,13 +6,12 @@ It gives fewer promises than Holdfast (no retries, no reaping, no limits), so it
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.bench.by_hand import age, payload, stamp, written
+from holdfast.bench.by_hand import Loops, age, payload, stamp, written
 from holdfast.store.dialects import dialect_for
 from holdfast.values.ids import new_id
 from holdfast.values.options import StoreOptions
@@ -59,7 +58,7 @@ select id, fence, available_at, now(), attempts, queue, payload, leased_by from 
 """
 
 
-class RawPostgres:
+class RawPostgres(Loops):
     """asyncpg and psycopg, by hand."""
 
     def __init__(self, url: str, prefix: str) -> None:
@@ -104,18 +103,9 @@ class RawPostgres:
         for order in range(count):
             await insert.fetch(new_id(), "bench", payload(order))
 
-    async def enqueue_many(self, count: int, per_call: int, handler: str = "async def", keep: bool = True) -> None:
-        for start in range(0, count, per_call):
-            await self._insert([payload(order) for order in range(start, min(start + per_call, count))])
-
     async def _insert(self, payloads: list[str]) -> None:
         ids = [new_id() for _ in payloads]
         await self.connections[0].fetch(self.sql(INSERT_MANY), ids, "bench", payloads)
-
-    async def drain(self, count: int, keep: bool) -> float:
-        began = time.perf_counter()
-        await asyncio.gather(*(self._loop(connection, keep) for connection in self.connections))
-        return time.perf_counter() - began
 
     async def _loop(self, connection: Any, keep: bool) -> None:
         claim = await connection.prepare(self.sql(CLAIM))
