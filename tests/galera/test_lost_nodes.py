@@ -181,7 +181,7 @@ def test_a_node_without_a_majority_is_an_outage_and_its_worker_goes_on_afterward
         for node in others:
             node.freeze()
         try:
-            cut_off = on_thread(lambda: stores[2].run_once(jobs.enqueue(added)))
+            cut_off = on_thread(lambda: stores[2].run_once(jobs.enqueue(added, fresh=True)))
             await stage.until_said(DatabaseLost)
             with pytest.raises(DatabaseUnavailable, match="1180"):
                 cut_off.result(PATIENCE)

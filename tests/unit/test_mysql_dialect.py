@@ -83,6 +83,7 @@ def test_a_server_that_stays_lax_is_refused() -> None:
 @pytest.mark.parametrize(
     "code, expected",
     [
+        (1060, errors.DatabaseBusy),
         (1213, errors.DatabaseBusy),
         (1205, errors.DatabaseBusy),
         (1020, errors.DatabaseBusy),

@@ -178,6 +178,10 @@ class Mysql(Dialect):
             return errors.ConnectionInUse()
         if code == 1062:
             return errors.UniqueViolation(text)
+        if code == 1060:
+            # Only a migration adds columns, where it has seen none: on another node of a Galera cluster, whose nodes
+            # have no lock in common, another migrator was quicker. Run again, it finds them.
+            return errors.DatabaseBusy("busy", text)
         if code == 1146:
             return errors.SchemaMissing(text)
         if code == 2014 and type(cause).__module__.startswith("MySQLdb"):
