@@ -6,7 +6,24 @@ So each queue and priority is a lane with a floor, the place of the last job cla
 
 A job may still turn up below the floor: its transaction took long to commit, or another worker gave it back. So claims
 begin a little below the floor, about once a second further below, and as long as that is cheap at the front. Once it is
-dear, the way from the front to the floor is walked in slices. Each of these takes a bounded share of the time.
+expensive, the way from the front to the floor is walked in slices. Each of these takes a bounded share of the time.
+
+One lane, old jobs on the left (x: done, but still in the index; o: due), and what each width of a claim reads:
+
+    front         origin                                floor              now
+      |              |                                    |                 |
+      x x x x x x x x x x x x x x x x x x x x x x x x x x x o o o o o o o o o
+      |              |                         |        | |                 |
+      |              |                         |        [near ..............>   the usual claim
+      |              |                         [deep .......................>   once a second
+      [slice 0......][slice 1][slice 2] ...             [near ..............>   one slice at a time
+      [all .................................................................>   while cheap, else once a minute
+
+The origin is where the floor was at the last claim from the front: what is older than that is slice 0.
+
+Between the lanes of a queue lie gaps, the priorities that no claim has met yet. A claim reads their first jobs, too:
+
+    32767 ..gap.. 6 | lane 5 | lane 4 | gap 3 to 2 | lane 1 | 0 ..gap.. -32768
 """
 
 from __future__ import annotations
@@ -18,32 +35,32 @@ from typing import Any, Literal, NamedTuple
 from holdfast.values.rows import Lease, when
 
 # How far below the floor a claim begins: a transaction that enqueues and commits within it is seen at once.
-NEAR = timedelta(milliseconds=250)
-DEEP = timedelta(seconds=10)
-SLICE = timedelta(seconds=5)
+NEAR_DEPTH = timedelta(milliseconds=250)
+DEEP_DEPTH = timedelta(seconds=10)
+SLICE_LENGTH = timedelta(seconds=5)
 # What databases tell times apart by.
-TICK = timedelta(microseconds=1)
-# A claim of one of these widths that took a second is not made again for so many.
-SHARE = 20
-# But for no longer than so many seconds: one slow answer may say nothing about the next.
-PATIENCE = 5.0
-# Seconds that a job itself takes in a claim. Generous, it would call a walk over dead rows free that makes claims slow,
-# and so their batches large, and so itself look free.
-PER_JOB = 0.00002
-# A claim from the front that takes longer than this many seconds is dear; the next then is due after so many.
-DEAR, DEAR_PER_JOB = 0.05, 0.00005
-DEAR_EVERY = 60.0
-DEEP_EVERY = 1.0
-# A look for expired leases goes back to the last one and so many seconds more, for leases that were locked then; a look
-# at everything is due after so many seconds at the earliest.
-MARGIN = 2.0
-LOOK_AT_ALL = 15.0
-# Nobody's floor: so long ago that one cannot go further back from it.
-EARLIEST = 1970
-# Above these many lanes it is cheaper to forget them all than to carry them along.
-MOST = 1_000
+CLOCK_TICK = timedelta(microseconds=1)
+# A wide claim, or a look for leases, that took a second is not made again for this many seconds,
+PAUSE_PER_SECOND_OF_LOOKING = 20
+# and never put off for longer than this: one slow answer may say nothing about the next.
+LONGEST_PAUSE_SECONDS = 5.0
+# What a job itself takes in a claim. A larger figure would call a walk over dead rows free that makes claims slow, and
+# so their batches large, and so itself look free.
+SECONDS_PER_CLAIMED_JOB = 0.00002
+# A claim from the front that takes longer than this is expensive, and is made only this often from then on.
+EXPENSIVE_CLAIM_SECONDS, EXPENSIVE_SECONDS_PER_JOB = 0.05, 0.00005
+FRONT_EVERY_SECONDS = 60.0
+DEEP_EVERY_SECONDS = 1.0
+# A look for expired leases goes back to the last one and a little more, for leases that were locked then; a look at
+# everything is made this often at most.
+LOOK_BACK_MARGIN_SECONDS = 2.0
+LOOK_AT_ALL_EVERY_SECONDS = 15.0
+# No floor is older: one cannot go further back from it.
+EARLIEST_FLOOR_YEAR = 1970
+# With more lanes than this, it is cheaper to forget them all than to carry them along.
+LANES_LIMIT = 1_000
 # Outside every priority that a job can have.
-TOP, BOTTOM = 32_767, -32_768
+ABOVE_ALL_PRIORITIES, BELOW_ALL_PRIORITIES = 32_767, -32_768
 
 Width = Literal["all", "deep", "slice", "near"]
 Lane = tuple[str, int]
@@ -101,35 +118,40 @@ class Lanes:
             return
         # The last of each lane stays: the latest.
         stored = {(lease.queue, lease.priority): lease.available_at for lease in claimed}
-        latest = {lane: at for lane, at in zip(stored, map(when, stored.values()), strict=True) if at.year >= EARLIEST}
+        latest = {
+            lane: at
+            for lane, at in zip(stored, map(when, stored.values()), strict=True)
+            if at.year >= EARLIEST_FLOOR_YEAR
+        }
         if len(claimed) < limit:
             # Nothing was left behind, so no floor needs to fall.
             latest = {lane: max(at, self._floors.get(lane, at)) for lane, at in latest.items()}
         self._floors |= latest
         self._origins = latest | self._origins
-        if len(self._floors) > MOST:
+        if len(self._floors) > LANES_LIMIT:
             self.forget()
         # What the jobs themselves take is no reason to claim otherwise.
         took = ended - began
-        cost = max(0.0, took - PER_JOB * len(claimed))
-        dear = took > DEAR + DEAR_PER_JOB * len(claimed)
-        self._plan(start.width, ended, cost, dear=dear, full=len(claimed) >= limit)
+        cost = max(0.0, took - SECONDS_PER_CLAIMED_JOB * len(claimed))
+        expensive = took > EXPENSIVE_CLAIM_SECONDS + EXPENSIVE_SECONDS_PER_JOB * len(claimed)
+        self._plan(start.width, ended, cost, expensive=expensive, full=len(claimed) >= limit)
 
-    def _plan(self, width: Width, ended: float, cost: float, *, dear: bool, full: bool) -> None:
-        pause = SHARE * cost
+    def _plan(self, width: Width, ended: float, cost: float, *, expensive: bool, full: bool) -> None:
+        pause = PAUSE_PER_SECOND_OF_LOOKING * cost
         match width:
             case "all":
                 self._origins, self._slice = dict(self._floors), 0
-                self._due["all"] = ended + (max(DEAR_EVERY, pause) if dear else pause)
-                self._due["deep"] = self._due["slice"] = ended + DEEP_EVERY
+                self._due["all"] = ended + (max(FRONT_EVERY_SECONDS, pause) if expensive else pause)
+                self._due["deep"] = self._due["slice"] = ended + DEEP_EVERY_SECONDS
             case "deep":
-                self._due["deep"] = ended + max(DEEP_EVERY, min(PATIENCE, pause))
+                self._due["deep"] = ended + max(DEEP_EVERY_SECONDS, min(LONGEST_PAUSE_SECONDS, pause))
             case "slice":
-                self._due["slice"] = ended + min(PATIENCE, pause)
+                self._due["slice"] = ended + min(LONGEST_PAUSE_SECONDS, pause)
                 # A full claim may not have come to its slice.
                 self._slice += not full
                 if all(
-                    origin + (self._slice - 1) * SLICE >= self._floors[lane] for lane, origin in self._origins.items()
+                    origin + (self._slice - 1) * SLICE_LENGTH >= self._floors[lane]
+                    for lane, origin in self._origins.items()
                 ):
                     self._slice = 0
 
@@ -155,23 +177,23 @@ class Lanes:
         for queue, priority in self._floors:
             known[queue].append(priority)
         for queue, priorities in known.items():
-            below = TOP
+            below = ABOVE_ALL_PRIORITIES
             for priority in sorted(priorities, reverse=True):
                 if below - priority > 1:
                     yield Part(queue, None, below, priority)
                 yield from self._lane(queue, priority, width)
                 below = priority
-            yield Part(queue, None, below, BOTTOM)
+            yield Part(queue, None, below, BELOW_ALL_PRIORITIES)
 
     def _lane(self, queue: str, priority: int, width: Width) -> Iterator[Part]:
         floor = self._floors[queue, priority]
         if width == "slice":
             origin = self._origins[queue, priority]
-            begin = origin + (self._slice - 1) * SLICE if self._slice else None
+            begin = origin + (self._slice - 1) * SLICE_LENGTH if self._slice else None
             # Apart from what follows: a database that takes them one by one would give the same job twice.
-            end = min(origin + self._slice * SLICE, floor - NEAR - TICK)
+            end = min(origin + self._slice * SLICE_LENGTH, floor - NEAR_DEPTH - CLOCK_TICK)
             yield Part(queue, priority, priority, priority, begin, end)
-        yield Part(queue, priority, priority, priority, floor - (DEEP if width == "deep" else NEAR))
+        yield Part(queue, priority, priority, priority, floor - (DEEP_DEPTH if width == "deep" else NEAR_DEPTH))
 
 
 class LookBack:
@@ -186,11 +208,13 @@ class LookBack:
         """Say how far a look made now goes back; None: to the beginning."""
         if self._clean_at is None or now >= self._all_due:
             return None
-        return now - self._clean_at + MARGIN
+        return now - self._clean_at + LOOK_BACK_MARGIN_SECONDS
 
     def learn(self, looked_back: float | None, clean: bool, began: float, ended: float) -> None:
         """Take in a look; `clean` says that there was nothing, so that nothing can have been left either."""
         if clean and (looked_back is None or self._clean_at is not None):
             self._clean_at = began
         if looked_back is None:
-            self._all_due = ended + max(LOOK_AT_ALL, min(DEAR_EVERY, SHARE * (ended - began)))
+            self._all_due = ended + max(
+                LOOK_AT_ALL_EVERY_SECONDS, min(FRONT_EVERY_SECONDS, PAUSE_PER_SECOND_OF_LOOKING * (ended - began))
+            )
