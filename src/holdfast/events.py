@@ -80,9 +80,29 @@ class JobsClaimed(Event, frozen=True):
     worker: str
     count: int
     seconds: float
+    source: str = "jobs"
 
 
-class JobEvent(Event, frozen=True):
+class JobsSettled(Event, frozen=True):
+    """The outcomes of `count` jobs were committed in one batch, except for `lost` ones, whose lease was gone."""
+
+    level = logging.DEBUG
+    worker: str
+    count: int
+    seconds: float
+    lost: int
+    source: str = "jobs"
+
+
+class _Measured(Event, frozen=True, kw_only=True):
+    """What events of a job have at their end: the tables it is from, and seconds from due to start, and of its run."""
+
+    source: str = "jobs"
+    waited: float | None = None
+    duration: float | None = None
+
+
+class JobEvent(_Measured, frozen=True):
     worker: str
     id: str
     kind: str
@@ -186,11 +206,13 @@ class DatabaseLost(Event, frozen=True):
     level = logging.ERROR
     worker: str
     error: str
+    store: str = ""
 
 
 class DatabaseRegained(Event, frozen=True):
     worker: str
     seconds: float
+    store: str = ""
 
 
 class ListenerLost(Event, frozen=True):
@@ -229,7 +251,7 @@ Subscriber = Callable[[Any], None]
 
 
 class Events:
-    """Hands each event to whoever subscribed to its class or a base of it."""
+    """Hands each event to everyone who subscribed to its class or a base of it."""
 
     def __init__(self) -> None:
         self._subscribers: list[tuple[type[Event], Subscriber]] = []

@@ -141,7 +141,7 @@ class Job:
         await self._store.arun(self._progress(value))
 
     def _progress(self, value: Any) -> Flow[None]:
-        if self._source.name != OURS.name:
+        if not self._source.ours:
             raise Conflict(f"The tables of {self._source.name} have no place for progress.")
         return jobs.progress(self.lease, encode_value(value, "progress"))
 

@@ -2,16 +2,22 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
+from typing import TypeVar
 
 import pytest
 
 from holdfast import jobs
+from holdfast.flow import Flow, drive
 from holdfast.jobs.positions import Lanes, Start, Width
 from holdfast.jobs.source import JobsSource
+from holdfast.life.source import LearningFlow
 from holdfast.store import Store, migrate
 from holdfast.testing import new_job
 from holdfast.values.rows import Finish, Lease, PutBack, when
+
+T = TypeVar("T")
 
 
 @pytest.fixture(params=["pg_url", "mariadb_url", "mysql_url"])
@@ -37,6 +43,14 @@ def known(last: Lease) -> Lanes:
     return lanes
 
 
+def run(store: Store, work: Flow[T]) -> T:
+    """Run a flow of a source and let that learn from the answer, as a worker does."""
+    answer = store.run(work)
+    if isinstance(work, LearningFlow):
+        work.learn(answer)
+    return answer
+
+
 def before(last: Lease, seconds: float) -> dict[str, object]:
     return {"run_at": when(last.available_at) - timedelta(seconds=seconds)}
 
@@ -45,12 +59,12 @@ def before(last: Lease, seconds: float) -> dict[str, object]:
 def test_what_turns_up_below_the_floor_is_found(store: Store, last: Lease, width: Width, below: float) -> None:
     """By one kind of wider claim alone."""
     source = JobsSource(["mail"], {"noop": None}, floors=True)
-    lanes = source._lanes[("noop",)] = known(last)
+    lanes = source._lanes[("noop",), True] = known(last)
     lanes._due = {"all": math.inf, "deep": math.inf, "slice": math.inf, width: 0.0}
     late = new_job(**before(last, below))
     store.run(jobs.enqueue(late))
 
-    found = [lease.id for _ in range(3) for lease in store.run(source.claim({"noop": 30_000}, 10, "w"))]
+    found = [lease.id for _ in range(3) for lease in run(store, source.claim({"noop": 30_000}, 10, "w"))]
 
     assert found == [late.id]
 
@@ -73,12 +87,12 @@ def test_a_new_priority_is_found_at_once(store: Store, last: Lease) -> None:
 
 def test_jobs_that_go_back_to_their_place_are_claimed_again_at_once(store: Store, last: Lease) -> None:
     source = JobsSource(["mail"], {"noop": None}, floors=True)
-    source._lanes[("noop",)] = known(last)
+    source._lanes[("noop",), True] = known(last)
     store.run(jobs.enqueue(new_job(**before(last, 100))))
     [lease] = store.run(jobs.claim("mail", limit=1))
-    store.run(source.settle([], [PutBack(lease.id, lease.fence, None, 1)], "w"))
+    run(store, source.settle([], [PutBack(lease.id, lease.fence, None, 1)], "w"))
 
-    assert [again.id for again in store.run(source.claim({"noop": 30_000}, 10, "w"))] == [lease.id]
+    assert [again.id for again in run(store, source.claim({"noop": 30_000}, 10, "w"))] == [lease.id]
 
 
 def test_lanes_are_served_by_priority_then_age_and_no_further_than_the_limit(store: Store, last: Lease) -> None:
@@ -97,23 +111,59 @@ def test_lanes_are_served_by_priority_then_age_and_no_further_than_the_limit(sto
 def test_no_claim_gives_a_job_twice(store: Store, last: Lease, width: Width, below: float) -> None:
     """Stretches that met at a job gave it twice where each is a statement: two attempts under one fence."""
     source = JobsSource(["mail"], {"noop": None}, floors=True)
-    lanes = source._lanes[("noop",)] = known(last)
+    lanes = source._lanes[("noop",), True] = known(last)
     lanes._due = {"all": math.inf, "deep": math.inf, "slice": math.inf, width: 0.0}
     late = [new_job(**before(last, below)) for _ in range(3)]
     store.run(jobs.enqueue_many(late))
 
-    claimed = store.run(source.claim({"noop": 30_000}, 10, "w"))
+    claimed = run(store, source.claim({"noop": 30_000}, 10, "w"))
 
     assert sorted(lease.id for lease in claimed) == sorted(job.id for job in late)
 
 
 def test_strays_that_went_back_are_claimed_again_at_once(store: Store, last: Lease) -> None:
     source = JobsSource(["mail"], {"noop": None}, floors=True)
-    lanes = source._lanes[("noop",)] = known(last._replace(available_at=when(last.available_at) - timedelta(hours=1)))
+    an_hour_ago = last._replace(available_at=when(last.available_at) - timedelta(hours=1))
+    lanes = source._lanes[("noop",), True] = known(an_hour_ago)
     lanes._due = dict.fromkeys(lanes._due, math.inf)
     store.run(jobs.enqueue_many([new_job(**before(last, 60 * minutes)) for minutes in (30, 20, 0)]))
-    assert len(store.run(source.claim({"noop": 30_000}, 10, "w"))) == 3
+    assert len(run(store, source.claim({"noop": 30_000}, 10, "w"))) == 3
 
-    store.run(source.release_strays("w", []))
+    run(store, source.release_strays("w", []))
 
-    assert len(store.run(source.claim({"noop": 30_000}, 10, "w"))) == 3
+    assert len(run(store, source.claim({"noop": 30_000}, 10, "w"))) == 3
+
+
+class Undone(Exception):
+    pass
+
+
+def test_a_claim_that_was_rolled_back_taught_nothing_and_its_repeat_did(store: Store) -> None:
+    job = new_job()
+    store.run(jobs.enqueue(job))
+    source = JobsSource(["mail"], {"noop": None}, floors=True)
+    claiming = source.claim({"noop": 30_000}, 10, "w")
+    lanes = source._lanes[("noop",), True]
+
+    with suppress(Undone), store.transaction() as link:
+        assert len(drive(claiming, link.session)) == 1
+        raise Undone
+    assert lanes._floors == {}
+
+    [lease] = run(store, claiming)
+    assert lanes._floors == {("mail", 0): when(lease.available_at)}
+
+
+def test_a_reap_or_a_return_that_was_rolled_back_taught_nothing(store: Store, last: Lease) -> None:
+    source = JobsSource(["mail"], {"noop": None}, floors=True)
+    lanes = source._lanes[("noop",), True] = known(last)
+    floors = dict(lanes._floors)
+    store.run(jobs.enqueue(new_job()))
+    [lease] = store.run(jobs.claim("mail", limit=1))
+
+    with suppress(Undone), store.transaction() as link:
+        drive(source.reap([], 10, lambda *_: 0.0), link.session)
+        drive(source.settle([], [PutBack(lease.id, lease.fence, None, 1)], "w"), link.session)
+        drive(source.release_strays("w", []), link.session)
+        raise Undone
+    assert (lanes._floors, source._look_back._clean_at) == (floors, None)

@@ -214,7 +214,7 @@ def test_a_network_that_swallows_everything_is_noticed_and_outlived(
     pg_stage: Stage, pg_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No reset, no error, only silence: without a time limit of its own, a worker would wait for hours."""
-    monkeypatch.setattr("holdfast.worker.patience.ANSWER", 0.5)
+    monkeypatch.setattr("holdfast.worker.patience.ANSWER_SECONDS", 0.5)
     stage = pg_stage
     hf = Holdfast(pg_proxy.url(stage.url), connect_timeout=0.5, notify=False)
     hf.on(events.Event, stage.said.append)

@@ -11,7 +11,7 @@ import pytest
 from holdfast import Retry, events
 from holdfast.errors import WorkerFailed
 from holdfast.worker import Worker, process
-from holdfast.worker.demand import Appetite
+from holdfast.worker.demand import Demand
 from tests.worker.stage import Stage
 
 
@@ -24,8 +24,8 @@ def hosting(sqlite_stage: Stage) -> Stage:
 
 
 def break_claims(worker: Worker) -> None:
-    worker.appetite.plan = lambda: 1 / 0  # type: ignore[assignment,method-assign,return-value]
-    worker._wake.set()
+    worker.demand.plan = lambda _: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+    worker._wake()
 
 
 def run(stage: Stage, scene: Any) -> None:
@@ -140,7 +140,7 @@ def test_a_part_that_somebody_ends_from_outside_is_a_broken_worker(hosting: Stag
 
 
 def test_a_process_whose_worker_breaks_ends_with_1(hosting: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Appetite, "plan", lambda _: 1 / 0)
+    monkeypatch.setattr(Demand, "plan", lambda *_: 1 / 0)
     assert process.run_one(hosting.hf, drain=1) == 1
 
 

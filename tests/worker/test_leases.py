@@ -161,7 +161,7 @@ def test_buffered_jobs_whose_lease_is_lost_or_cancelled_never_start(stage: Stage
         await stage.until(lambda: started)
         # As if claimed ahead: a buffer is only filled by fast handlers.
         leases = stage.run(jobs.claim("default", limit=2, worker=worker.id, lease_ms=1000))
-        worker._take([worker._work(worker.sources[0], lease, time.monotonic()) for lease in leases])
+        worker.claims[0].take(worker.sources[0], leases, time.monotonic())
         stage.steal(stolen)
         stage.run(admin.cancel(unwanted.id, "test"))
         await stage.until_said(events.JobCancelled)
@@ -189,7 +189,7 @@ def test_jobs_that_wait_too_long_in_the_buffer_go_back(stage: Stage) -> None:
     async def body(worker: Worker) -> None:
         await stage.until_said(events.JobStarted)
         leases = stage.run(jobs.claim("default", limit=3, worker=worker.id))
-        worker._take([worker._work(worker.sources[0], lease, time.monotonic() - 60) for lease in leases])
+        worker.claims[0].take(worker.sources[0], leases, time.monotonic() - 60)
         await stage.until_said(events.JobReleased, 3)
         shown = [stage.show(job) for job in waiting]
         assert {(job.state, job.attempts) for job in shown} == {("pending", 0)}
@@ -328,7 +328,7 @@ def test_a_lost_answer_to_a_claim_leaves_no_lease_behind(pg_stage: Stage, reques
 
 
 def test_the_registry_knows_the_worker_and_can_drain_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.upkeep.BEAT", 0.05)
+    monkeypatch.setattr("holdfast.worker.rounds.beat.Beat.every_seconds", 0.05)
 
     @stage.hf.job
     async def act() -> None: ...

@@ -263,13 +263,13 @@ def test_a_part_of_the_worker_that_breaks_stops_it_and_says_why(sqlite_stage: St
 
     async def scene() -> None:
         worker = stage.hf.worker()
-        worker.info = lambda: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+        worker.describe = lambda: 1 / 0  # type: ignore[assignment,method-assign,return-value]
         with pytest.raises(ZeroDivisionError):
             await worker.run()
         broken = stage.hf.worker()
         await broken.start()
-        broken.appetite.plan = lambda: 1 / 0  # type: ignore[assignment,method-assign,return-value]
-        broken._wake.set()
+        broken.demand.plan = lambda _: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+        broken._wake()
         await stage.until(lambda: broken.stopping)
         assert isinstance(broken.failure, ZeroDivisionError)
         await broken._end()

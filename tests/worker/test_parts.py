@@ -1,4 +1,4 @@
-"""The parts of a worker by themselves: threads, appetite, outage, and what counts as a refusal."""
+"""The parts of a worker by themselves: threads, demand, outage, and what counts as a refusal."""
 
 import asyncio
 import gc
@@ -13,11 +13,11 @@ import pytest
 from holdfast import events
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, QueryFailed, UniqueViolation
 from holdfast.jobs.source import JobsSource
-from holdfast.worker import Worker, process, upkeep
-from holdfast.worker import worker as worker_module
-from holdfast.worker.demand import AHEAD, Appetite
+from holdfast.worker import process
+from holdfast.worker.demand import AHEAD_SECONDS, Demand
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.outage import Outage, refused
+from holdfast.worker.rounds import give_back, reap
 from holdfast.worker.slots import Slots
 
 
@@ -89,39 +89,42 @@ def handler(concurrency: int | None = None) -> Any:
     return SimpleNamespace(options=SimpleNamespace(lease=30.0, concurrency=concurrency))
 
 
-def planned(appetite: Appetite) -> int:
-    [(_, _, limit)] = appetite.plan()
+SOURCE = JobsSource(["mail"], {"act": handler()})
+
+
+def planned(demand: Demand) -> int:
+    [(_, _, limit)] = demand.plan([SOURCE])
     return limit
 
 
 def test_slow_handlers_that_end_in_step_are_not_claimed_ahead_for() -> None:
     """Twenty that took a second each and end in the same moment are no two thousand a second."""
     work = slots()
-    appetite = Appetite([JobsSource(["mail"], {"act": handler()})], work, 2_000)
+    demand = Demand(work, 2_000)
     time.sleep(0.02)
     work.finished, work.busy = 20, 20.0
-    assert planned(appetite) == 20 + int(20 * AHEAD)
+    assert planned(demand) == 20 + int(20 * AHEAD_SECONDS)
 
 
 def test_fast_handlers_are_claimed_ahead_for_up_to_the_limit() -> None:
     work = slots()
-    appetite = Appetite([JobsSource(["mail"], {"act": handler()})], work, 2_000)
+    demand = Demand(work, 2_000)
     time.sleep(0.02)
     work.finished, work.busy = 100_000, 0.02
-    assert planned(appetite) == 2_020
-    assert appetite.low == 1_500
+    assert planned(demand) == 2_020
+    assert demand.low == 1_500
     work.buffer = [None] * 1_501
-    assert planned(appetite) == 0
-    appetite.lose()
+    assert planned(demand) == 0
+    demand.start_anew()
     work.buffer = []
-    assert planned(appetite) == 20
+    assert planned(demand) == 20
 
 
 def test_limited_kinds_are_planned_by_themselves() -> None:
     work = slots(running_of=lambda *_: 1)
     ours = JobsSource(["mail"], {"free": handler(), "one": handler(1), "three": handler(3)})
     foreign = JobsSource(["other"], {"step": handler()})
-    plan = Appetite([ours, foreign], work, 0).plan()
+    plan = Demand(work, 0).plan([ours, foreign])
     assert plan == [
         (ours, {"free": 30_000}, 20),
         (ours, {"one": 30_000}, 0),
@@ -131,8 +134,8 @@ def test_limited_kinds_are_planned_by_themselves() -> None:
 
 
 def test_an_outage_is_said_once_and_only_a_later_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.outage.FIRST_PAUSE", 0.001)
-    monkeypatch.setattr("holdfast.worker.outage.LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr("holdfast.worker.outage.FIRST_OUTAGE_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("holdfast.worker.outage.LONGEST_OUTAGE_PAUSE_SECONDS", 0.001)
     said: list[events.Event] = []
     outage = Outage("w", said.append)
 
@@ -188,14 +191,12 @@ def test_a_refusal_of_the_data_is_told_from_trouble_that_passes(error: Exception
 
 def test_an_outage_that_was_waited_out_does_not_put_off_reaping(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 700.0])
-    monkeypatch.setattr(upkeep, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    worker = SimpleNamespace(sources=[])
-    part = upkeep.Upkeep.__new__(upkeep.Upkeep)
-    part._worker, part._reap_due = worker, 0.0  # type: ignore[assignment]
+    monkeypatch.setattr(reap, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    part = reap.Reap(SimpleNamespace(sources=[]))  # type: ignore[arg-type]
 
-    asyncio.run(part._reap())
+    asyncio.run(part.run())
 
-    assert part._reap_due == 700.0 + upkeep.LONGEST_REAP_PAUSE
+    assert part.due == 700.0 + reap.LONGEST_REAP_PAUSE_SECONDS
 
 
 @pytest.mark.parametrize("before, after", [((700, 10, 10), (5_000, 10, 10)), ((0, 10, 10),) * 2, ((50_000, 5, 5),) * 2])
@@ -213,19 +214,27 @@ def test_a_worker_process_collects_garbage_less_often_unless_the_application_cho
 
 def test_waiting_jobs_are_looked_at_again_when_the_oldest_has_waited_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: now))
-    slots = Slots(1, None, lambda _: None, lambda: None)  # type: ignore[arg-type]
+    monkeypatch.setattr(give_back, "time", SimpleNamespace(monotonic=lambda: now))
+    slots = Slots(1, lambda _: None, lambda: None)
     given: list[Any] = []
-    part = Worker.__new__(Worker)
-    part.slots, part.appetite = slots, SimpleNamespace(lose=lambda: None)  # type: ignore[assignment]
-    part._give_back = given.extend  # type: ignore[assignment, method-assign]
+    holdings = SimpleNamespace(
+        take_back=slots.take_back,
+        give_back=lambda works, **_: given.extend(works),
+        oldest_waiting=lambda otherwise: min((work.taken for work in slots.waiting()), default=otherwise),
+    )
+    demand = SimpleNamespace(start_anew=lambda: None)
+    part = give_back.GiveBack(SimpleNamespace(holdings=holdings, demand=demand))  # type: ignore[arg-type]
 
-    assert part.give_back_stale() == worker_module.PATIENCE
+    def next_in() -> float:
+        asyncio.run(part.run())
+        return part.next_in
+
+    assert next_in() == give_back.LONGEST_WAIT_SECONDS
     slots.buffer.extend(SimpleNamespace(taken=taken, lease=SimpleNamespace(lapses=0)) for taken in (99.5, 99.0, 97.0))  # type: ignore[misc]
-    assert part.give_back_stale() == worker_module.PATIENCE - 1.0
+    assert next_in() == give_back.LONGEST_WAIT_SECONDS - 1.0
     assert [work.taken for work in given] == [97.0]
-    now += worker_module.PATIENCE - 1.0
-    assert part.give_back_stale() == worker_module.LEAST_PAUSE
-    now += worker_module.LEAST_PAUSE
-    part.give_back_stale()
+    now += give_back.LONGEST_WAIT_SECONDS - 1.0
+    assert next_in() == give_back.LEAST_PAUSE_SECONDS
+    now += give_back.LEAST_PAUSE_SECONDS
+    next_in()
     assert [work.taken for work in given] == [97.0, 99.0]

@@ -4,7 +4,8 @@ import pytest
 
 from holdfast import Retry, admin, events
 from holdfast.values.ids import new_id
-from holdfast.worker import Worker, suspects, upkeep
+from holdfast.worker import Worker, holdings, suspects
+from holdfast.worker.rounds import stuck as stuck_round
 from tests.worker.stage import Stage
 
 LONG_AGO = {"sqlite": "1", "postgres": "'2001-01-01'", "mysql": "'2001-01-01'"}
@@ -124,8 +125,8 @@ def ended(stage: Stage, job_id: str) -> str:
 def test_a_bad_row_costs_itself_and_stops_neither_claims_nor_reaps_nor_lists(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "STUCK", 0.2)
-    monkeypatch.setattr(suspects, "CALM", 0.0)
+    monkeypatch.setattr(stuck_round.Stuck, "every_seconds", 0.2)
+    monkeypatch.setattr(suspects, "CALM_SECONDS", 0.0)
     database = "sqlite" if stage.is_sqlite else "postgres" if stage.url.startswith("postgres") else "mysql"
 
     @stage.hf.job(retry=Retry(max_attempts=3, first_delay=0, max_delay=0, jitter=0), lease=2)
@@ -166,7 +167,7 @@ def test_a_lease_that_is_too_short_does_not_make_a_worker_spin(stage: Stage) -> 
 
     async def body(worker: Worker) -> None:
         for seconds in (0.0, -5.0, 0.001):
-            worker.upkeep.hold(seconds)
-        assert worker.upkeep._shortest == upkeep.SHORTEST
+            worker.holdings.note_lease(seconds)
+        assert worker.holdings.shortest_lease == holdings.SHORTEST_LEASE_SECONDS
 
     stage.work(body)

@@ -16,6 +16,8 @@ COUNT = 20
 class Acts:
     """Stands in for the executor: runs what the work says."""
 
+    batch_limit = 1
+
     async def attempt(self, work: Any) -> Any:
         work.started = time.monotonic()
         await work.act()
@@ -29,7 +31,14 @@ def works(number: int, act: Any) -> list[Any]:
 class SimpleWork(SimpleNamespace):
     def __init__(self, act: Any) -> None:
         super().__init__(
-            act=act, lease=SimpleNamespace(lapses=0), slot=None, interrupt=None, job=None, started=0.0, taken=0.0
+            act=act,
+            executor=Acts(),
+            lease=SimpleNamespace(lapses=0),
+            slot=None,
+            interrupt=None,
+            job=None,
+            started=0.0,
+            taken=0.0,
         )
 
     __hash__ = object.__hash__
@@ -40,7 +49,7 @@ async def no_wait() -> None:
 
 
 def serving(ended: list[Any]) -> Slots:
-    made = Slots(COUNT, Acts(), lambda one: ended.append(one), lambda: None)  # type: ignore[arg-type,func-returns-value]
+    made = Slots(COUNT, lambda one: ended.append(one), lambda: None)  # type: ignore[arg-type,func-returns-value]
     made.start()
     return made
 
@@ -56,7 +65,7 @@ async def until(true: Any) -> int:
 
 
 def test_the_loop_comes_round_after_each_turn_however_many_slots_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "TURN", 0.0)
+    monkeypatch.setattr(slots, "TURN_SECONDS", 0.0)
 
     async def scene() -> int:
         ended: list[Any] = []

@@ -29,7 +29,7 @@ def test_stopping_gives_the_buffer_back_and_lets_handlers_finish(stage: Stage) -
         task = asyncio.create_task(worker.run())
         await stage.until_said(events.JobStarted)
         leases = stage.run(jobs.claim("default", limit=3, worker=worker.id))
-        worker._take([worker._work(worker.sources[0], lease, time.monotonic()) for lease in leases])
+        worker.claims[0].take(worker.sources[0], leases, time.monotonic())
         worker.stop()
         await stage.until_said(events.JobReleased, 3)
         await stage.until(lambda: stage.sql("select status from holdfast_workers") == [("draining",)])

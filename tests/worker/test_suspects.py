@@ -11,9 +11,9 @@ import pytest
 
 from holdfast import Job, Retry, admin, events, jobs
 from holdfast.values.rows import Enqueued
-from holdfast.worker import Worker, begins, suspects, worker
-from holdfast.worker import worker as worker_module
+from holdfast.worker import Worker, begins, suspects
 from holdfast.worker.begins import Begins
+from holdfast.worker.rounds import give_back
 from holdfast.worker.suspects import Line
 from tests.worker.stage import Stage
 
@@ -22,7 +22,7 @@ AT_ONCE = Retry(max_attempts=5, first_delay=0, max_delay=0, jitter=0)
 
 @pytest.fixture(autouse=True)
 def no_calm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspects, "CALM", 0.0)
+    monkeypatch.setattr(suspects, "CALM_SECONDS", 0.0)
 
 
 def make_suspect(stage: Stage, job: Any, lapses: int = 1) -> None:
@@ -85,7 +85,7 @@ def test_a_suspect_that_runs_long_blocks_neither_ordinary_jobs_nor_claims(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even with a line so long that claims would find suspects only."""
-    monkeypatch.setattr(suspects, "MOST", 2)
+    monkeypatch.setattr(suspects, "LINE_LIMIT", 2)
     release = asyncio.Event()
     done: list[str] = []
 
@@ -115,7 +115,7 @@ def test_a_suspect_that_runs_long_blocks_neither_ordinary_jobs_nor_claims(
 def test_a_suspect_of_one_death_blocks_the_next_for_its_probation(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspects, "PROBATION", 0.1)
+    monkeypatch.setattr(suspects, "PROBATION_SECONDS", 0.1)
     release = asyncio.Event()
     started: dict[str, float] = {}
 
@@ -146,7 +146,7 @@ def test_a_suspect_of_one_death_blocks_the_next_for_its_probation(
 def test_a_suspect_in_line_leaves_room_for_ordinary_jobs_of_its_kind(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(give_back, "LONGEST_WAIT_SECONDS", 0.2)
     release = asyncio.Event()
     ran: list[int] = []
 
@@ -180,7 +180,7 @@ def waiting_line(stage: Stage, act: Any) -> list[Enqueued]:
 
 
 def test_suspects_in_line_can_be_lost_cancelled_and_given_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "PATIENCE", 60.0)
+    monkeypatch.setattr(give_back, "LONGEST_WAIT_SECONDS", 60.0)
     started: list[int] = []
 
     @stage.hf.job(lease=1)
@@ -206,7 +206,7 @@ def test_suspects_in_line_can_be_lost_cancelled_and_given_back(stage: Stage, mon
 
 
 def test_suspects_that_wait_too_long_in_line_go_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "PATIENCE", 0.2)
+    monkeypatch.setattr(give_back, "LONGEST_WAIT_SECONDS", 0.2)
     release = asyncio.Event()
 
     @stage.hf.job
@@ -245,7 +245,7 @@ def test_a_job_whose_lease_is_lost_before_it_begins_is_not_started(stage: Stage,
     async def body(running: Worker) -> None:
         [lease] = stage.run(jobs.claim("default", limit=1, worker=running.id))
         stage.steal(job)
-        running._take([running._work(running.sources[0], lease, time.monotonic())])
+        running.claims[0].take(running.sources[0], [lease], time.monotonic())
         await stage.until_said(events.LeaseWasLost)
 
     # It serves another queue, so that the claim by hand is the only one.
@@ -293,7 +293,7 @@ def work(lapses: int = 1, started: float = 0.0) -> Any:
 
 
 def test_no_suspect_starts_before_a_worker_has_run_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspects, "CALM", 0.1)
+    monkeypatch.setattr(suspects, "CALM_SECONDS", 0.1)
 
     async def scene() -> None:
         opened = asyncio.Event()
@@ -306,7 +306,7 @@ def test_no_suspect_starts_before_a_worker_has_run_for_a_while(monkeypatch: pyte
 
 
 def test_a_suspect_of_many_deaths_is_kept_apart_for_hours_but_not_for_ever() -> None:
-    assert [suspects.apart(work(n)) for n in (1, 2, 3, 99)] == [5.0, 20.0, 80.0, suspects.LONGEST]
+    assert [suspects.apart(work(n)) for n in (1, 2, 3, 99)] == [5.0, 20.0, 80.0, suspects.LONGEST_PROBATION_SECONDS]
 
 
 def test_a_line_does_not_spin_while_it_waits_for_a_start() -> None:
@@ -320,7 +320,7 @@ def test_a_line_does_not_spin_while_it_waits_for_a_start() -> None:
 
 
 def test_a_line_asks_for_more_when_it_is_half_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspects, "MOST", 4)
+    monkeypatch.setattr(suspects, "LINE_LIMIT", 4)
     inside: list[Any] = []
     asked: list[int] = []
 
@@ -366,7 +366,7 @@ def test_a_record_waits_until_the_handler_before_has_been_entered() -> None:
 
 
 def test_a_handler_that_its_middleware_holds_up_does_not_stop_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(begins, "LONGEST", 0.05)
+    monkeypatch.setattr(begins, "LONGEST_ENTRY_SECONDS", 0.05)
 
     async def scene() -> None:
         door = Begins(nothing)
@@ -390,7 +390,7 @@ def test_a_record_that_fails_lets_the_next_one_be_made() -> None:
 
 
 def test_a_thread_that_never_comes_does_not_stop_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(begins, "LONGEST", 0.05)
+    monkeypatch.setattr(begins, "LONGEST_ENTRY_SECONDS", 0.05)
 
     async def scene() -> None:
         door, one = Begins(nothing), work()
@@ -406,7 +406,7 @@ def test_middlewares_and_threads_are_entered_before_the_next_record(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A killer that dies at its start leaves no neighbour behind that is recorded as begun."""
-    monkeypatch.setattr(begins, "SETTLED_IN", 30.0)
+    monkeypatch.setattr(begins, "THREAD_ENTERS_IN_SECONDS", 30.0)
     begun: list[int] = []
     lock = threading.Lock()
 

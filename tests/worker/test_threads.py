@@ -175,7 +175,7 @@ def test_a_hook_that_cannot_be_called_is_refused_when_it_is_registered(sqlite_st
     hook: Any = "close_old_connections"
     with pytest.raises(ConfigError, match="around_handler: must be a function that takes a job"):
         sqlite_stage.hf.around_handler(hook)
-    assert sqlite_stage.hf.around_handlers == []
+    assert sqlite_stage.hf.context.around_handlers == []
 
 
 @pytest.mark.parametrize("colour", ["async", "def"])

@@ -34,7 +34,7 @@ with Holdfast(sys.argv[1]) as hf:
 @pytest.fixture
 def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers pause for their whole `poll` from the first time on."""
-    monkeypatch.setattr("holdfast.worker.worker.FIRST_POLL", 1000.0)
+    monkeypatch.setattr("holdfast.worker.claiming.FIRST_POLL_SECONDS", 1000.0)
 
 
 @pytest.mark.usefixtures("sleepy")

@@ -80,7 +80,7 @@ def _opened(app: str | None, older_than: timedelta | None) -> Iterator[tuple[Sto
 
 def _kept(holdfast: Holdfast | None, outcome: Outcome, queue: str) -> timedelta:
     from holdfast.values.options import QueueOptions
-    from holdfast.worker.upkeep import retention
+    from holdfast.worker.rounds.prune import retention
 
     kept = holdfast.queue_options(queue) if holdfast else QueueOptions(queue)
     return timedelta(seconds=retention(kept, outcome))

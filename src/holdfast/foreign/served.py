@@ -133,6 +133,7 @@ class _Source:
     """What both kinds share: handlers, and flows run on the application's store in either colour."""
 
     tables: PdoTables | DurableTables
+    ours = False
 
     def __init__(self, app: Application, context: Context, name: str) -> None:
         self._app = app
@@ -187,6 +188,9 @@ class _Source:
     def _busy(self, leases: Mapping[str, int]) -> frozenset[str]:
         """Name the kinds that have a handler, but no room in this worker now."""
         return frozenset(self.handlers) - leases.keys()
+
+    def executor(self, kind: str) -> str:
+        return "handler"
 
     def begin(self, lease: Lease) -> None:
         """Nothing: the contract counts attempts as it does, and its tables have no place for more."""

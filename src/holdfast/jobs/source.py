@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast import jobs
-from holdfast.flow import Flow, Steps, flow
+from holdfast.flow import Flow, Steps
 from holdfast.jobs.positions import Lanes, LookBack, Start
 from holdfast.life.expiry import Backoff
-from holdfast.life.source import Renewed, Settled, Source
+from holdfast.life.source import LearningFlow, Renewed, Settled, Source
 from holdfast.values.rows import Finish, Lease, PutBack, Reaped
 
 
@@ -22,6 +22,7 @@ class JobsSource:
     """
 
     name = "jobs"
+    ours = True
 
     def __init__(self, queues: Sequence[str], handlers: Mapping[str, Any], *, floors: bool = False) -> None:
         self.queues = queues
@@ -32,25 +33,30 @@ class JobsSource:
         self._look_back = LookBack()
 
     def check(self) -> None:
-        """Nothing: whoever uses these tables has compared their version."""
+        """Nothing: a worker has compared the version of these tables at its start."""
+
+    def executor(self, kind: str) -> str:
+        return "handler"
 
     def claim(self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True) -> Flow[list[Lease]]:
+        if not self._floors:
+            return jobs.claim(self.queues, limit=limit, worker=worker, leases=leases, suspects=suspects)
         lanes = self._lanes.setdefault((tuple(leases), suspects), Lanes(self.queues))
-        return self._claim_from(lanes, leases, limit, worker, suspects)
+        trip = _Trip()
 
-    @flow
-    def _claim_from(
-        self, lanes: Lanes, leases: Mapping[str, int], limit: int, worker: str, suspects: bool
-    ) -> Steps[list[Lease]]:
-        began = time.monotonic()
-        start = lanes.start(began) if self._floors else Start("all")
-        claiming = jobs.claim(
-            self.queues, limit=limit, worker=worker, leases=leases, lanes=start.lanes, suspects=suspects
+        def steps() -> Steps[list[Lease]]:
+            trip.began = time.monotonic()
+            trip.start = lanes.start(trip.began)
+            claiming = jobs.claim(
+                self.queues, limit=limit, worker=worker, leases=leases, lanes=trip.start.lanes, suspects=suspects
+            )
+            claimed = yield from claiming.start()
+            trip.ended = time.monotonic()
+            return claimed
+
+        return LearningFlow(
+            "claim", steps, lambda claimed: lanes.learn(trip.start, claimed, limit, trip.began, trip.ended)
         )
-        claimed = yield from claiming.start()
-        if self._floors:
-            lanes.learn(start, claimed, limit, began, time.monotonic())
-        return claimed
 
     def begin(self, lease: Lease) -> Flow[None]:
         return jobs.begin(lease)
@@ -58,39 +64,53 @@ class JobsSource:
     def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         return jobs.renew([(lease, lease.lease_ms) for lease in leases], begun)
 
-    @flow
-    def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Steps[Settled]:
-        settled = yield from jobs.settle(finishes, returns).start()
+    def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Flow[Settled]:
+        settling = jobs.settle(finishes, returns)
         if any(one.delay_ms is None for one in returns):
-            self._step_back()
-        return settled
+            return LearningFlow("settle", settling.start, self._step_back)
+        return settling
 
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
         return jobs.complete(lease, result, keep=keep)
 
-    @flow
-    def reap(self, exclude: Sequence[Lease], limit: int, backoff: Backoff) -> Steps[list[Reaped]]:
-        began = time.monotonic()
-        look_back = self._look_back.seconds(began) if self._floors else None
-        held = [lease.id for lease in exclude]
-        kinds = list(self.handlers)
-        reaping = jobs.reap(kinds=kinds, exclude=held, limit=limit, backoff=backoff, look_back=look_back)
-        reaped = yield from reaping.start()
-        self._look_back.learn(look_back, not reaped, began, time.monotonic())
-        if any(one.outcome == "released" for one in reaped):
-            self._step_back()
-        return reaped
+    def reap(self, exclude: Sequence[Lease], limit: int, backoff: Backoff) -> Flow[list[Reaped]]:
+        held, kinds = [lease.id for lease in exclude], list(self.handlers)
+        trip = _Trip()
 
-    @flow
-    def release_strays(self, worker: str, known: Sequence[Lease]) -> Steps[int]:
-        released = yield from jobs.release_strays(worker, [lease.id for lease in known]).start()
-        self._step_back()
-        return released
+        def steps() -> Steps[list[Reaped]]:
+            trip.began = time.monotonic()
+            trip.look_back = self._look_back.seconds(trip.began) if self._floors else None
+            reaping = jobs.reap(kinds=kinds, exclude=held, limit=limit, backoff=backoff, look_back=trip.look_back)
+            reaped = yield from reaping.start()
+            trip.ended = time.monotonic()
+            return reaped
 
-    def _step_back(self) -> None:
+        def learn(reaped: list[Reaped]) -> None:
+            self._look_back.learn(trip.look_back, not reaped, trip.began, trip.ended)
+            if any(one.outcome == "released" for one in reaped):
+                self._step_back()
+
+        return LearningFlow("reap", steps, learn)
+
+    def release_strays(self, worker: str, known: Sequence[Lease]) -> Flow[int]:
+        releasing = jobs.release_strays(worker, [lease.id for lease in known])
+        return LearningFlow("release_strays", releasing.start, self._step_back)
+
+    def _step_back(self, _: object = None) -> None:
         """Forget the floors: jobs went back to their old places below them."""
         for lanes in self._lanes.values():
             lanes.forget()
+
+
+class _Trip:
+    """The latest try of one flow: where it began to look, and when it began and ended by the monotonic clock."""
+
+    __slots__ = ("began", "ended", "look_back", "start")
+
+    def __init__(self) -> None:
+        self.began = self.ended = 0.0
+        self.start = Start("all")
+        self.look_back: float | None = None
 
 
 # For work that is made outside a worker: it belongs to our own tables, and nothing is claimed through it.

@@ -5,13 +5,29 @@ A source turns the steps of a job's life into flows; the worker, its slots and i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast.flow import Flow, Steps, flow
 from holdfast.life.expiry import Backoff
 from holdfast.values.rows import Finish, Lease, PutBack, Reaped
+
+T = TypeVar("T")
+
+
+class LearningFlow(Flow[T]):
+    """A flow from whose answer its source learns something for the next one.
+
+    Not inside the flow: what is rolled back or repeated must not teach anything. The part of the worker that ran it
+    calls `learn` with the answer, once that is committed.
+    """
+
+    __slots__ = ("learn",)
+
+    def __init__(self, name: str, start: Callable[[], Steps[T]], learn: Callable[[T], None]) -> None:
+        super().__init__(name, start)
+        self.learn = learn
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +51,18 @@ class Settled:
 
 
 class Source(Protocol):
-    """One set of tables, with the handlers that serve it."""
+    """One set of tables, with the handlers that serve it.
+
+    A flow that it returns may be a `LearningFlow`.
+    """
 
     name: str
     handlers: Mapping[str, Any]
+    # Whether the tables are our own: their ids are unique by themselves.
+    ours: bool
+
+    def executor(self, kind: str) -> str:
+        """Name what runs jobs of this kind, as the worker's list of executors has it."""
 
     def check(self) -> Flow[None] | None:
         """Raise unless the tables are there; None where the schema's version says so."""

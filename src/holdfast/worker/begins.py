@@ -2,7 +2,7 @@
 
 It is made for the few jobs of which a death must be told from a wait (see `expiry.py`). The next record is sent only
 once the handler before has been entered: one that kills its process at its start then leaves no neighbour behind that
-is recorded as begun and never was.
+is recorded as begun and never was. Each store has records of its own, so that none waits for the outage of another.
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from holdfast.flow import Flow
+from holdfast.worker.handler_threads import Call
+from holdfast.worker.work import Work
 
-if TYPE_CHECKING:
-    from holdfast.worker.handler_threads import Call
-    from holdfast.worker.work import Work
-
-# How many seconds the next record waits for a handler that its middlewares, or a lack of threads, keep from its call.
-LONGEST = 1.0
-# A thread says that it is about to call a handler; after this many seconds it has done so.
-SETTLED_IN = 0.005
-LOOK = 0.001
+# How long the next record waits for a handler that its middlewares, or a lack of threads, keep from its call.
+LONGEST_ENTRY_SECONDS = 1.0
+# A thread says that it is about to call a handler; after this time it has done so.
+THREAD_ENTERS_IN_SECONDS = 0.005
+THREAD_LOOK_SECONDS = 0.001
 
 
 class Begins:
@@ -46,7 +43,7 @@ class Begins:
             self._one.release()
             raise
         self.inside = work
-        self._limit = asyncio.get_running_loop().call_later(LONGEST, self.entered, work)
+        self._limit = asyncio.get_running_loop().call_later(LONGEST_ENTRY_SECONDS, self.entered, work)
 
     def entered(self, work: Work) -> None:
         """Let the next record be made: the handler of this job is called now, or never will be.
@@ -64,8 +61,8 @@ class Begins:
         The thread only sets a flag. A wake-up for the loop would let go of the interpreter right before the call, and
         the next record might be sent before it.
         """
-        deadline = time.monotonic() + LONGEST
+        deadline = time.monotonic() + LONGEST_ENTRY_SECONDS
         while not call.entered and not call.future.done() and time.monotonic() < deadline:  # noqa: ASYNC110 - see above
-            await asyncio.sleep(LOOK)
-        await asyncio.wait([call.future], timeout=SETTLED_IN)
+            await asyncio.sleep(THREAD_LOOK_SECONDS)
+        await asyncio.wait([call.future], timeout=THREAD_ENTERS_IN_SECONDS)
         self.entered(work)

@@ -8,30 +8,33 @@ from collections.abc import Sequence
 from holdfast.life.source import Source
 from holdfast.worker.slots import Slots
 
-# Claim ahead what the slots finish in so many seconds.
-AHEAD = 0.25
-# Claims of so many jobs cost as little per job as larger ones, and the next is under way before the buffer is empty.
-ENOUGH = 500
+# Claim ahead what the slots finish in this time.
+AHEAD_SECONDS = 0.25
+# Larger claims than this cost no less per job, and the next claim is under way before the buffer is empty.
+CLAIM_IS_LARGE_AT = 500
+# The rate is measured over this time at least.
+MEASURE_SECONDS = 0.01
 
 # Where to claim, kinds with their leases in milliseconds, and how many jobs of them.
 Plan = list[tuple[Source, dict[str, int], int]]
 
 
-class Appetite:
+class Demand:
     """Plans claims from what the slots do; `low` is how far the buffer falls before more is claimed."""
 
-    def __init__(self, sources: Sequence[Source], slots: Slots, most: int) -> None:
+    def __init__(self, slots: Slots, most: int) -> None:
         self.low = 0
-        self._sources = sources
         self._slots = slots
         self._most = most
         self._rate = 0.0
         self._measured = (time.monotonic(), 0, 0.0)
+        # Whoever claims and has no room now: one claimer for each store.
+        self._waiting: set[object] = set()
 
-    def plan(self) -> Plan:
+    def plan(self, sources: Sequence[Source]) -> Plan:
         """Say what to claim from each source: kinds without a limit together, each limited kind by itself."""
         room = self._room()
-        return [part for source in self._sources for part in self._plan_for(source, room)]
+        return [part for source in sources for part in self._plan_for(source, room)]
 
     def _plan_for(self, source: Source, room: int) -> Plan:
         free: dict[str, int] = {}
@@ -45,14 +48,22 @@ class Appetite:
                 limited.append((source, lease, min(room, left)))
         return [(source, free, room), *limited] if free else limited
 
-    def lose(self) -> None:
-        """Start from nothing again: what was claimed ahead was not needed."""
+    def wait_for_room(self, claimer: object, waits: bool) -> None:
+        """Have a slot that ends an attempt call for more once the buffer is low, while any claimer waits for that."""
+        if waits:
+            self._waiting.add(claimer)
+        else:
+            self._waiting.discard(claimer)
+        self._slots.low_at = self.low if self._waiting else -1
+
+    def start_anew(self) -> None:
+        """Forget the rate: what was claimed ahead was not needed."""
         self._rate = 0.0
 
     def _room(self) -> int:
         """Return how many jobs to claim now; none until enough of what was claimed ahead is used up."""
-        ahead = min(self._most, int(self._finishing_rate() * AHEAD))
-        self.low = max(ahead // 2, ahead - ENOUGH)
+        ahead = min(self._most, int(self._finishing_rate() * AHEAD_SECONDS))
+        self.low = max(ahead // 2, ahead - CLAIM_IS_LARGE_AT)
         buffered = len(self._slots.buffer)
         if buffered > self.low:
             return 0
@@ -62,7 +73,7 @@ class Appetite:
         """Return attempts finished per second, quick to rise and slow to fall."""
         now, slots = time.monotonic(), self._slots
         since, count, busy = self._measured
-        if now - since >= 0.01:
+        if now - since >= MEASURE_SECONDS:
             finished = slots.finished - count
             # Slots that end in step make a burst; they cannot go on faster than their attempts take.
             steady = slots.count * finished / max(slots.busy - busy, 1e-9)

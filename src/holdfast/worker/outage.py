@@ -11,7 +11,7 @@ from holdfast import events
 from holdfast.errors import DatabaseBusy, QueryFailed, StoreError, UniqueViolation
 from holdfast.store.dialects.postgres import sqlstate
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+FIRST_OUTAGE_PAUSE_SECONDS, LONGEST_OUTAGE_PAUSE_SECONDS = 0.1, 5.0
 
 # SQLSTATE classes that speak of the data: data exception, integrity, cardinality, limits, check option, raised by a
 # trigger. All others (disk full, read-only, cancelled, no rights) may pass, and the same write may succeed then.
@@ -41,29 +41,36 @@ def refused(error: Exception) -> bool:
 class Outage:
     """Keeps track of whether the database answers: one event when it stops, one when it is back."""
 
-    def __init__(self, worker: str, emit: Callable[[events.Event], None]) -> None:
+    def __init__(self, worker: str, emit: Callable[[events.Event], None], store: str = "") -> None:
         self._worker = worker
         self._emit = emit
+        # What events call the database.
+        self._store = store
         self._since: float | None = None
 
-    async def pause(self, error: StoreError, tries: int, longest: float = LONGEST_PAUSE) -> None:
-        """Note the so-many-th failure in a row of one piece of work, and wait before its next try.
+    @property
+    def known(self) -> bool:
+        """Tell whether the database is known to be away."""
+        return self._since is not None
 
-        A deadlock or a busy file is no outage; nor is a single failure, which may be a connection gone stale.
+    async def pause(self, error: StoreError, tries: int, longest: float = LONGEST_OUTAGE_PAUSE_SECONDS) -> None:
+        """Note that one piece of work failed `tries` times in a row, and wait before its next try.
+
+        A deadlock or a busy file is not an outage; nor is a single failure, which may be a connection gone stale.
         """
         if isinstance(error, DatabaseBusy):
             await asyncio.sleep(random.uniform(0.005, 0.05))
             return
         if self._since is None and tries > 1:
             self._since = time.monotonic()
-            self._emit(events.DatabaseLost(self._worker, str(error)))
+            self._emit(events.DatabaseLost(self._worker, str(error), self._store))
         # By the age of the outage, not by the count of failures: several tasks fail side by side.
         age = 0.0 if self._since is None else time.monotonic() - self._since
-        await asyncio.sleep(random.uniform(0.5, 1.0) * min(longest, max(FIRST_PAUSE, age / 2)))
+        await asyncio.sleep(random.uniform(0.5, 1.0) * min(longest, max(FIRST_OUTAGE_PAUSE_SECONDS, age / 2)))
 
     def over(self, asked_at: float) -> None:
         """Note that the database answered what it was asked at this moment."""
         # An answer to a question from before the outage says nothing about now.
         if self._since is not None and asked_at > self._since:
-            self._emit(events.DatabaseRegained(self._worker, time.monotonic() - self._since))
+            self._emit(events.DatabaseRegained(self._worker, time.monotonic() - self._since, self._store))
             self._since = None

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import TypeVar
 
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError
 from holdfast.events import log
 from holdfast.flow import Flow
+from holdfast.life.source import LearningFlow
 from holdfast.store import Store
 from holdfast.values.rows import Lease
-from holdfast.worker.outage import LONGEST_PAUSE, Outage, refused
+from holdfast.worker.outage import LONGEST_OUTAGE_PAUSE_SECONDS, Outage, refused
 
 T = TypeVar("T")
 
-# A database that says nothing for so long is taken for lost: a cut cable sends no error.
-ANSWER = 30.0
+# A database that says nothing for this long is taken for lost: a cut cable sends no error.
+ANSWER_SECONDS = 30.0
 # How often an error that no dialect knows is outlived before it is called a defect.
-STRANGE = 3
+STRANGE_TRIES = 3
+STRANGE_PAUSE_SECONDS = 0.1
+# A slot waits no longer than this, and this often, for the record that a handler begins.
+BEGIN_ANSWER_SECONDS = 5.0
+BEGIN_TRIES = 2
 
 
-class Reach:
-    """Runs a worker's flows. `strays`: leases may be ours without our knowing, because a claim's answer was lost."""
+class Patience:
+    """Runs a worker's flows on one store. `strays`: leases may be ours unknown to us: a claim's answer was lost."""
 
     def __init__(self, store: Store, outage: Outage) -> None:
         self.strays = False
@@ -34,7 +40,7 @@ class Reach:
         """Try a claim once, and wait a while if the database is away: by then something else may be wanted."""
         asked_at = time.monotonic()
         try:
-            claimed = await self._ask(work, ANSWER)
+            claimed = await self._ask(work, ANSWER_SECONDS)
         except StoreError as error:
             # The claim may have been committed without our hearing of it: such leases are given back once we can.
             self.strays = self.strays or not isinstance(error, DatabaseBusy)
@@ -45,26 +51,45 @@ class Reach:
         self._outage.over(asked_at)
         return claimed
 
-    async def outlive(self, work: Flow[T], *, within: float = ANSWER) -> T:
+    async def begin(self, work: Flow[T]) -> T:
+        """Run what a slot waits for; while the database is away, that slot is for the jobs of other stores.
+
+        Raises: DatabaseUnavailable; StoreError as `outlive`.
+        """
+        if self._outage.known:
+            raise DatabaseUnavailable("it has been away for a while")
+        return await self.outlive(work, within=BEGIN_ANSWER_SECONDS, tries=BEGIN_TRIES)
+
+    async def outlive(self, work: Flow[T], *, within: float = ANSWER_SECONDS, tries: float = math.inf) -> T:
         """Run a flow however long the database is away; every flow of the worker is safe to repeat.
 
-        Raises: StoreError when the database is there and refuses the data itself.
+        Raises: StoreError when the database is there and refuses the data itself; DatabaseUnavailable after the last
+        of the tries, whatever was wrong.
         """
-        tries = 0
+        failed = 0
         while True:
             asked_at = time.monotonic()
             try:
                 value = await self._ask(work, within)
             except StoreError as error:
+                failed += not isinstance(error, DatabaseBusy)
                 if refused(error):
                     raise
-                tries += 1
-                await self._outage.pause(error, tries, min(LONGEST_PAUSE, within / 3))
+                if failed >= tries:
+                    raise DatabaseUnavailable(f"{work} failed {failed} times: {error}") from error
+                await self._outage.pause(error, failed, min(LONGEST_OUTAGE_PAUSE_SECONDS, within / 3))
             else:
                 self._outage.over(asked_at)
                 return value
 
     async def _ask(self, work: Flow[T], within: float) -> T:
+        """Run a flow once and let its source learn from the answer."""
+        value = await self._answer(work, within)
+        if isinstance(work, LearningFlow):
+            work.learn(value)
+        return value
+
+    async def _answer(self, work: Flow[T], within: float) -> T:
         """Run a flow once; silence and errors that no dialect knows count as a lost database, for a while."""
         strange = 0
         while True:
@@ -80,7 +105,7 @@ class Reach:
                 # A driver may break in ways of its own when its connection does. A defect shows by repeating.
                 strange += 1
                 self.strays = True
-                if strange >= STRANGE:
+                if strange >= STRANGE_TRIES:
                     raise
                 log.warning("%s failed: %r; trying again", work, error)
-                await asyncio.sleep(strange * 0.1)
+                await asyncio.sleep(strange * STRANGE_PAUSE_SECONDS)

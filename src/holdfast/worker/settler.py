@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from holdfast import events
 from holdfast.errors import StoreError, UniqueViolation
 from holdfast.flow import Flow
-from holdfast.values.failure import ErrorRecord, words
+from holdfast.values.failure import words
 from holdfast.values.rows import Finish, PutBack
+from holdfast.worker.outcomes import Outcomes, measures
 from holdfast.worker.work import Ended, Write
 
 # Unwritten outcomes above which slots wait: what a crash would run again is bounded by it.
-BOUND = 5_000
+UNWRITTEN_LIMIT = 5_000
 # The most outcomes that one batch writes.
-BATCH = 2_000
+BATCH_LIMIT = 2_000
 
 
 class Settler:
-    """Collects what slots end with; while one batch is being written the next one grows.
+    """Collects what slots end with from one store; while one batch is being written the next one grows.
 
     `run` outlives outages and raises only where the database refuses the data itself; then the batch is taken apart,
     so that one outcome that cannot be stored costs itself and nothing else.
@@ -30,13 +31,14 @@ class Settler:
     def __init__(
         self,
         run: Callable[[Flow[Any]], Awaitable[Any]],
-        emit: Callable[[events.Event], None],
+        told: events.Events,
         forget: Callable[[Iterable[Ended]], None],
         worker: str,
     ) -> None:
         self._run = run
         self._worker = worker
-        self._emit = emit
+        self._events = told
+        self._outcomes = Outcomes(worker, told)
         self._forget = forget
         self._waiting: list[Ended] = []
         self._writing = 0
@@ -63,7 +65,7 @@ class Settler:
     def add_and_hold(self, ended: Ended) -> Awaitable[Any] | None:
         """Take an outcome from a slot; returns something to wait for when too many are unwritten."""
         self.add(ended)
-        if len(self._waiting) + self._writing < BOUND:
+        if len(self._waiting) + self._writing < UNWRITTEN_LIMIT:
             return None
         self._room.clear()
         return self._room.wait()
@@ -83,7 +85,7 @@ class Settler:
 
     def _take(self) -> list[Ended]:
         """Take the next batch, each job once: an old lease and a new one of the same job must not be mixed up."""
-        batch, rest = self._waiting[:BATCH], self._waiting[BATCH:]
+        batch, rest = self._waiting[:BATCH_LIMIT], self._waiting[BATCH_LIMIT:]
         first: dict[Any, Ended] = {}
         for ended in batch:
             first.setdefault(ended.work.key, ended)
@@ -94,10 +96,10 @@ class Settler:
 
     async def _write(self, batch: list[Ended]) -> None:
         self._writing = len(batch)
-        for source in {ended.work.source.name for ended in batch}:
-            await self._settle([ended for ended in batch if ended.work.source.name == source])
+        for source in {ended.work.source for ended in batch}:
+            await self._settle([ended for ended in batch if ended.work.source is source])
         self._writing = 0
-        if self.unsettled < BOUND:
+        if self.unsettled < UNWRITTEN_LIMIT:
             self._room.set()
         if not self._waiting:
             self._empty.set()
@@ -105,17 +107,21 @@ class Settler:
     async def _settle(self, batch: list[Ended]) -> None:
         finishes = [ended.write for ended in batch if isinstance(ended.write, Finish)]
         returns = [ended.write for ended in batch if isinstance(ended.write, PutBack)]
+        source, asked_at = batch[0].work.source, time.monotonic()
         try:
-            settled = await self._run(batch[0].work.source.settle(finishes, returns, self._worker))
+            settled = await self._run(source.settle(finishes, returns, self._worker))
         except Exception as error:
             await self._settle_apart(batch, error)
             return
+        if self._events.wants(events.JobsSettled):
+            took = time.monotonic() - asked_at
+            self._events.emit(events.JobsSettled(self._worker, len(batch), took, len(settled.lost), source.name))
         self._report(batch, settled.lost)
 
     async def _settle_apart(self, batch: list[Ended], error: Exception) -> None:
         """Write a refused batch in halves, and a single refused outcome in plainer words.
 
-        Raises: what is no word of the database, when it is said of the plainest outcome, too. A driver may fail at the
+        Raises: an error that is not the database's, when the plainest outcome meets it, too. A driver may fail at the
         data as well as a database, but this is then a defect.
         """
         if len(batch) > 1:
@@ -132,7 +138,8 @@ class Settler:
             raise error
         # Nothing about it can be written. Its lease runs out, and the reaper has its own way to end a job.
         self._forget([ended])
-        self._emit(events.SettleRefused(*self._about(ended), str(error)))
+        about = self._outcomes.about(ended.work)
+        self._events.emit(events.SettleRefused(*about, str(error), **measures(ended.work)))
 
     def _plainer(self, ended: Ended, error: Exception) -> Write | None:
         """Return the outcome with less in it; None when there is nothing left to leave out."""
@@ -141,8 +148,10 @@ class Settler:
             # The finished table has this job already: what is left to do is to take it out of the live one.
             return write._replace(keep=False)
         if isinstance(write, Finish) and write.result is not None:
-            self._emit(events.ResultDropped(*self._about(ended), words(error)))
-            return write._replace(result=None, error=self._record(ended, error))
+            about = self._outcomes.about(ended.work)
+            self._events.emit(events.ResultDropped(*about, words(error), **measures(ended.work)))
+            record = self._outcomes.record(ended.work, error).named("ResultDropped")
+            return write._replace(result=None, error=record.to_json())
         if write is not None and write.error is not None:
             return write._replace(error=None)
         return None
@@ -150,16 +159,8 @@ class Settler:
     def _report(self, batch: Sequence[Ended], lost: Collection[str] = ()) -> None:
         self._forget(batch)
         for ended in batch:
+            event = ended.event
             if lost and ended.work.lease.job_id in lost:
-                self._emit(events.LeaseWasLost(*self._about(ended)))
-            elif ended.event is not None:
-                self._emit(ended.event)
-
-    def _about(self, ended: Ended) -> tuple[str, str, str, str, int]:
-        lease = ended.work.lease
-        return (self._worker, lease.job_id, lease.kind, lease.queue, lease.attempt)
-
-    def _record(self, ended: Ended, error: Exception) -> str:
-        began, now, attempt = ended.work.started_at, datetime.now(UTC), ended.work.lease.attempt
-        record = ErrorRecord.of(error, attempt=attempt, worker=self._worker, started_at=began, failed_at=now)
-        return record.named("ResultDropped").to_json()
+                event = self._outcomes.lost(ended.work).event
+            if event is not None:
+                self._events.emit(event)

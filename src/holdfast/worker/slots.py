@@ -10,38 +10,35 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.life.source import Source
-from holdfast.worker.executor import Executor
 from holdfast.worker.suspects import Line
 from holdfast.worker.work import Ended, Interrupt, Work
 
-# Handlers that never wait would keep the loop to themselves: let others in after so many seconds.
-TURN = 0.001
+# Handlers that never wait would keep the loop to themselves: others get it after this time.
+TURN_SECONDS = 0.001
 # How long handlers that ignore their cancellation are waited for at the very end.
-CLOSING = 1.0
+CLOSING_SECONDS = 1.0
 
 
 class Slots:
-    """Runs up to `count` attempts at once; what ends goes to `on_end`, which may make the slot wait (back pressure)."""
+    """Runs up to `count` attempts at once, each by the executor that the job names.
+
+    What ends goes to `on_end`, which may make the slot wait (back pressure).
+    """
 
     def __init__(
-        self,
-        count: int,
-        executor: Executor,
-        on_end: Callable[[Ended], Awaitable[Any] | None],
-        on_hunger: Callable[[], None],
+        self, count: int, on_end: Callable[[Ended], Awaitable[Any] | None], on_low: Callable[[], None]
     ) -> None:
         self.count = count
-        # Call `on_hunger` when an attempt ends and no more than so many jobs wait; -1: never.
-        self.hungry_at = -1
+        # Call `on_low` when an attempt ends and no more jobs than this wait; -1: never.
+        self.low_at = -1
         self.buffer: deque[Work] = deque()
-        self.line = Line(self._let_in, on_hunger)
+        self.line = Line(self._let_in, on_low)
         self.running: set[Work] = set()
         self.finished = 0
         # Seconds that attempts took, all together.
         self.busy = 0.0
-        self._executor = executor
         self._on_end = on_end
-        self._on_hunger = on_hunger
+        self._on_low = on_low
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -69,7 +66,7 @@ class Slots:
     def _announce(self) -> None:
         if not self._sprinting:
             self._wake_one()
-        self._relay()
+        self._let_others_in()
 
     def take_back(self, older_than: float = float("inf")) -> list[Work]:
         """Take waiting jobs out of the buffer and the line: all, or those claimed before a moment."""
@@ -106,7 +103,11 @@ class Slots:
         if job is not None:
             job.cancel_requested = job.cancel_requested or why == "cancelled"
             job.lost = job.lost or why != "cancelled"
-        if work.handler.is_async or why == "stop" or not work.started:
+        if work.executor is not None and work.executor.batch_limit > 1:
+            work.interrupt = why
+            if why == "stop":
+                work.slot.cancel()
+        elif work.handler.is_async or why == "stop" or not work.started:
             work.interrupt = why
             work.slot.cancel()
 
@@ -121,7 +122,7 @@ class Slots:
             work.interrupt = work.interrupt or "stop"
         for task in self._tasks:
             task.cancel()
-        _, stuck = await asyncio.wait(self._tasks, timeout=CLOSING)
+        _, stuck = await asyncio.wait(self._tasks, timeout=CLOSING_SECONDS)
         return len(stuck)
 
     async def _serve(self) -> None:
@@ -141,15 +142,18 @@ class Slots:
         # handler waits, the others would only get in its way.
         sprints, self._sprinting = not self._sprinting, True
         if sprints:
-            asyncio.get_running_loop().call_soon(self._relay)
-        ends = time.monotonic() + TURN if sprints else 0.0
+            asyncio.get_running_loop().call_soon(self._let_others_in)
+        ends = time.monotonic() + TURN_SECONDS if sprints else 0.0
         work: Any = None
         try:
             while self.buffer and not self._closing:
                 work = self.buffer.popleft()
                 self.running.add(work)
                 work.slot = task
-                ended = await self._executor.attempt(work)
+                if work.executor.batch_limit > 1:
+                    await self._run_batch(task, work)
+                    break
+                ended = await work.executor.attempt(work)
                 work.slot = None
                 if task.cancelling() and not self._closing:
                     await self._let_it_strike(task)
@@ -169,7 +173,36 @@ class Slots:
             # Not before the loop has come round: another slot would sprint on in its stead.
             self._sprinting = self._sprinting and not sprints
 
-    def _relay(self) -> None:
+    async def _run_batch(self, task: asyncio.Task[Any], first: Work) -> None:
+        """Run a job together with those behind it that the same executor takes from the same source."""
+        executor: Any = first.executor
+        works = [first, *self._alike(first, executor.batch_limit - 1)]
+        began = time.monotonic()
+        try:
+            for work in works:
+                self.running.add(work)
+                work.slot, work.started = task, began
+            ends = await executor.attempt_batch(works)
+            for work in works:
+                work.slot = None
+            if task.cancelling() and not self._closing:
+                await self._let_it_strike(task)
+            now = time.monotonic()
+            for ended in ends:
+                pressure = self._take_down(ended.work, ended, now)
+                if pressure is not None:
+                    await pressure
+        finally:
+            self.running.difference_update(works)
+
+    def _alike(self, first: Work, most: int) -> list[Work]:
+        """Take jobs out of the buffer that can run together with this one, in their order."""
+        found = [work for work in self.buffer if work.executor is first.executor and work.source is first.source]
+        for work in found[:most]:
+            self.buffer.remove(work)
+        return found[:most]
+
+    def _let_others_in(self) -> None:
         """Let the other slots at the buffer, if a handler waits for something: the loop is free then."""
         if self.running:
             self._sprinting = False
@@ -182,10 +215,10 @@ class Slots:
         self.finished += 1
         self.busy += now - work.started
         pressure = self._on_end(ended)
-        # Only now, so that whoever waits for quiet finds the outcome handed on.
+        # Only now, so that quiet() returns only once it finds the outcome handed on.
         self.running.discard(work)
-        if len(self.buffer) <= self.hungry_at:
-            self._on_hunger()
+        if len(self.buffer) <= self.low_at:
+            self._on_low()
         return pressure
 
     async def _let_it_strike(self, task: asyncio.Task[Any]) -> None:

@@ -12,19 +12,17 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from holdfast.worker.work import Work
+from holdfast.worker.work import Work
 
-# Seconds after which a suspect of one death no longer blocks the others; each further death makes them four times more.
-PROBATION = 5.0
-LONGEST = 3600.0
-# Seconds after a worker's start before its first suspect: by then a killer among the ordinary jobs has shown itself,
+# A suspect of one death blocks the others for this long; each further death makes it four times longer.
+PROBATION_SECONDS = 5.0
+LONGEST_PROBATION_SECONDS = 3600.0
+# The first suspect starts this long after the worker: by then a killer among the ordinary jobs has shown itself,
 # and its death is not taken for that of a suspect beside it.
-CALM = 1.0
+CALM_SECONDS = 1.0
 # With this many in line, claims leave suspects out; they take some again when the line is half as long.
-MOST = 50
+LINE_LIMIT = 50
 
 
 class Line:
@@ -37,7 +35,7 @@ class Line:
         self._inside: list[Work] = []
         self._let_in = let_in
         self._on_room = on_room
-        self._opens_at = time.monotonic() + CALM
+        self._opens_at = time.monotonic() + CALM_SECONDS
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, works: list[Work]) -> None:
@@ -61,9 +59,9 @@ class Line:
             self._inside.append(work)
             self._let_in(work)
         length = len(self.waiting)
-        if self.full and length <= MOST // 2:
+        if self.full and length <= LINE_LIMIT // 2:
             self._on_room()
-        self.full = length >= MOST or (self.full and length > MOST // 2)
+        self.full = length >= LINE_LIMIT or (self.full and length > LINE_LIMIT // 2)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -93,4 +91,4 @@ class Line:
 
 def apart(work: Work) -> float:
     """Return for how many seconds a suspect is kept apart from others."""
-    return float(min(LONGEST, PROBATION * 4.0 ** min(work.lease.lapses - 1, 10)))
+    return float(min(LONGEST_PROBATION_SECONDS, PROBATION_SECONDS * 4.0 ** min(work.lease.lapses - 1, 10)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -11,17 +12,40 @@ from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
-from holdfast.values.rows import Finish, Lease, PutBack
+from holdfast.values.rows import Finish, Lease, PutBack, when
 
 Write = Finish | PutBack
 # Why an attempt must stop: its lease is gone, somebody cancelled the job, the worker stops.
 Interrupt = Literal["lost", "cancelled", "stop"]
 
 
+class BaseExecutor:
+    """What runs claimed jobs in a slot: `executors.py` lists those that a source may name.
+
+    `batch_limit` says how many jobs one call takes: with 1 a slot calls `attempt`, with more `attempt_batch`. Neither
+    may raise: whatever a handler does becomes an outcome.
+    """
+
+    batch_limit = 1
+
+    def attempt(self, work: Work) -> Coroutine[Any, Any, Ended]:
+        """Run one job."""
+        raise NotImplementedError
+
+    def attempt_batch(self, works: Sequence[Work]) -> Coroutine[Any, Any, Sequence[Ended]]:
+        """Run jobs of one source together, and return the end of each in the order in which they are to be written.
+
+        They come in the order of the claim. One whose `interrupt` is set at the end has lost its lease or was
+        cancelled meanwhile; only a stop of the worker cancels the call itself.
+        """
+        raise NotImplementedError
+
+
 class Work:
-    """A claimed job in a worker's hands, from claim to settle."""
+    """A claimed job in a worker's hands, from claim to settle. Each field has one owner; the others only read it."""
 
     __slots__ = (
+        "executor",
         "handler",
         "interrupt",
         "job",
@@ -35,20 +59,33 @@ class Work:
         "taken",
     )
 
-    def __init__(self, lease: Lease, handler: Handler[..., Any], keep: bool, now: float, source: Source = OURS) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        handler: Handler[..., Any],
+        keep: bool,
+        now: float,
+        source: Source = OURS,
+        executor: BaseExecutor | None = None,
+    ) -> None:
+        # The claim: never changed afterwards. `taken` is a time of the monotonic clock, like all times here.
         self.lease = lease
-        self.source = source
-        # Ours are unique by themselves; ids of foreign tables are so only with the table's name.
-        self.key = lease.id if source.name == OURS.name else f"{source.name}/{lease.job_id}"
         self.handler = handler
         self.keep = keep
         self.taken = now
+        self.source = source
+        self.executor = executor
+        # Ids of our own tables are unique by themselves, those of foreign tables only within their source.
+        self.key = lease.id if source.ours else (source, lease.id)
+        # The renewal round: when the lease was last put off.
         self.renewed = now
-        # What the handler sees of it; a plain async handler that does not ask for its job has none.
-        self.job: Job | None = None
+        # The slot: the task that runs it, and why the attempt must stop.
         self.slot: Any = None
-        self.started = 0.0
         self.interrupt: Interrupt | None = None
+        # The executor: when the attempt began (0.0: not yet), and what the handler sees of it; a plain async handler
+        # that does not ask for its job has none.
+        self.started = 0.0
+        self.job: Job | None = None
 
     @property
     def settled(self) -> bool:
@@ -57,9 +94,15 @@ class Work:
 
     @property
     def started_at(self) -> datetime:
-        """When the attempt began, by the host's clock: for the error record only."""
+        """When the attempt began, by the host's clock: for the error record and for events only."""
         running = time.monotonic() - self.started if self.started else 0.0
         return datetime.fromtimestamp(time.time() - running, UTC)
+
+    def waited(self) -> float | None:
+        """Return the seconds from the moment the job was due to its start, by the host's clock; None before that."""
+        if not self.started:
+            return None
+        return max(0.0, (self.started_at - when(self.lease.available_at)).total_seconds())
 
 
 class Ended:

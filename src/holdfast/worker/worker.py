@@ -1,15 +1,16 @@
-"""The worker: one loop that fills slots, reaps, and waits for a wake-up, a poll or a free slot.
+"""The worker: its life from start to stop, and how its parts are put together.
 
 It keeps nothing that a crash could lose: what it holds is leased in the database, what it finished is committed before
 anybody is told, and what it leaves behind another worker takes over when the lease ends.
+
+A branch for each store reaches that database; its claims fill the slots, which are shared by all stores; its settler
+writes what comes of it; its rounds renew, reap and clear up. The holdings know every job from claim to settle.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-import random
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -22,40 +23,38 @@ from holdfast.context import Context
 from holdfast.errors import ConfigError, StoreError, WorkerFailed
 from holdfast.flow import Flow
 from holdfast.handlers import Handler
-from holdfast.jobs.source import OURS, JobsSource
-from holdfast.life.source import Source, check
-from holdfast.store import migrate
-from holdfast.store.dialects import SCHEMA_VERSION
+from holdfast.jobs.source import JobsSource
+from holdfast.life.source import Source
+from holdfast.store import Store
 from holdfast.values.failure import type_name, words
 from holdfast.values.ids import new_id
 from holdfast.values.options import text
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import Duration, seconds, whole
-from holdfast.values.rows import Lease, PutBack
 from holdfast.worker import registry
-from holdfast.worker.begins import Begins
-from holdfast.worker.demand import Appetite
-from holdfast.worker.executor import Executor
+from holdfast.worker.branch import Branch, Served
+from holdfast.worker.claiming import Claiming
+from holdfast.worker.demand import Demand
 from holdfast.worker.handler_threads import Threads
+from holdfast.worker.holdings import Holdings
 from holdfast.worker.host import Host
-from holdfast.worker.outage import Outage
-from holdfast.worker.patience import Reach
+from holdfast.worker.outcomes import Outcomes
+from holdfast.worker.rounds import rounds_on
+from holdfast.worker.rounds.base import RoundContext
 from holdfast.worker.settler import Settler
 from holdfast.worker.slots import Slots
-from holdfast.worker.upkeep import Upkeep
 from holdfast.worker.wake import make_waker
 from holdfast.worker.work import Ended, Work
 
 # The most jobs to claim ahead of the slots.
-BUFFER = 2_000
-# A job that waited this long in the buffer goes back to its queue, where another worker may take it.
-PATIENCE = 2.0
-# Seconds that a suspect stays away whose turn had not come by then: other workers may have room for it.
-SUSPECTS_AWAY = 10.0
-LEAST_PAUSE = 0.1
-FIRST_POLL = 0.05
-# The worker's own connections: claim, settle, renew, reap, beat and prune, one each, so that none ever waits.
-CONNECTIONS = 6
+BUFFER_LIMIT = 2_000
+# At a stop: how long a claim under way may take to come to its end, how long outcomes may take to be written beyond the
+# drain time and at the very end, and how long a last word to the database may take, also when all must end at once.
+CLAIM_ENDS_SECONDS = 2.0
+LEAST_FLUSH_SECONDS = 3.0
+LAST_FLUSH_SECONDS = 1.0
+LAST_WORD_SECONDS = 3.0
+LAST_WORD_AT_ONCE_SECONDS = 1.0
 
 
 class Worker:
@@ -65,6 +64,7 @@ class Worker:
     poll: the longest pause between two looks at the queues, with jitter. drain: seconds that running handlers get to
     finish at a stop; then async ones are cancelled, and what is left goes back to its queue. name: a prefix of the
     worker's id in the registry. It installs no signal handlers and never exits the process.
+    also: further stores with sources of theirs; the registry stays on the application's own store.
     If a part of it breaks from inside, it stops and says so as a TaskGroup would: the task inside `async with` is
     cancelled, and the block ends with WorkerFailed; `run` raises the same.
     """
@@ -80,7 +80,8 @@ class Worker:
         poll: Duration = 1.0,
         drain: Duration = 30.0,
         name: str | None = None,
-        buffer: int = BUFFER,
+        buffer: int = BUFFER_LIMIT,
+        also: Sequence[Served] = (),
     ) -> None:
         self.context = context
         self.id = f"{text(name or socket.gethostname()[:60], 'name', 60)}-{os.getpid()}-{new_id()[-12:]}"
@@ -91,15 +92,10 @@ class Worker:
         self.buffer_limit = whole(buffer, "buffer", 0, 1_000_000)
         # A job of any kind may be enqueued to any queue, so queues that were named are served for all kinds.
         self.handlers = {kind: h for kind, h in handlers.items() if h.options.queue in self.queues or queues}
-        ours = [self._jobs()] if self.handlers else []
-        self.sources: list[Source] = [*ours, *(source for source in foreign if source.handlers)]
+        self.branches = self._branches(foreign, also)
+        self.sources = [source for branch in self.branches for source in branch.sources]
         if not self.sources:
             raise ConfigError("worker", "needs handlers: register one with @hf.job, or import what does", self.queues)
-        # Handlers may use up the application's connections; what keeps their leases alive must not wait for one.
-        self.store = context.store.beside(CONNECTIONS)
-        self.held: dict[str, Work] = {}
-        # By queue: whether its done jobs are kept.
-        self._keeps: dict[str, bool] = {}
         # What broke the worker from inside, in which part, and how many handlers would not end.
         self.failure: BaseException | None = None
         self._broken_part = ""
@@ -111,8 +107,16 @@ class Worker:
         self._at_once = asyncio.Event()
         self._why = ""
 
-    def _jobs(self) -> JobsSource:
-        return JobsSource(self.queues, self.handlers, floors=self.context.store.dialect.keeps_dead_rows)
+    def _branches(self, foreign: Sequence[Source], also: Sequence[Served]) -> list[Branch]:
+        store = self.context.store
+        ours = [JobsSource(self.queues, self.handlers, floors=store.dialect.keeps_dead_rows)] if self.handlers else []
+        first = Served(store, [*ours, *(source for source in foreign if source.handlers)])
+        return [Branch(first, first=True), *(Branch(served, first=False) for served in also)]
+
+    @property
+    def held(self) -> dict[Any, Work]:
+        """The jobs that this worker holds, each until its outcome is committed."""
+        return self.holdings.held
 
     # Life
 
@@ -143,12 +147,12 @@ class Worker:
         self._state = "starting"
         self._loop = asyncio.get_running_loop()
         try:
-            await self.store.arun(migrate.check(SCHEMA_VERSION))
-            await self.store.arun(check(self.sources))
-            await self.store.arun(registry.beat(self.id, self.info()))
+            for branch in self.branches:
+                await branch.check()
+            await self.branches[0].store.arun(registry.beat(self.id, self.describe()))
         except BaseException:
             self._state = "ended"
-            await self._close_store()
+            await self._close_stores()
             raise
         self._state = "running"
         self._begin()
@@ -157,25 +161,53 @@ class Worker:
             self.context.events.emit(events.WorkerStopping(self.id, 0, self._why))
 
     def _begin(self) -> None:
-        emit = self.context.events.emit
-        self.reach = Reach(self.store, Outage(self.id, emit))
-        self._wake = asyncio.Event()
-        # Whether the last round of claims found more than it could take.
-        self._more = False
+        """Make the parts and set them going."""
+        context = self.context
         self.threads = Threads(self.concurrency, "holdfast-handler")
-        self.executor = Executor(self.context, self.id, self.threads, Begins(self.reach.outlive))
-        self.settler = Settler(self.reach.outlive, emit, self._forget, self.id)
-        self.slots = Slots(self.concurrency, self.executor, self.settler.add_and_hold, self._wake.set)
-        self.appetite = Appetite(self.sources, self.slots, self.buffer_limit)
-        self.upkeep = Upkeep(self)
-        waker = make_waker(self.store, self.id, self._on_wake, emit)
-        self._claims = asyncio.create_task(self._claiming(), name="holdfast-claiming")
-        self._helpers = [asyncio.create_task(self.settler.serve(), name="holdfast-settler"), *self.upkeep.start()]
-        if waker is not None:
-            self._helpers.append(asyncio.create_task(waker.serve(), name="holdfast-waker"))
-        for task in (self._claims, *self._helpers, *self.slots.start()):
+        for branch in self.branches:
+            branch.begin(context, self.id, self.threads, self._forget)
+        settlers = {source: branch.settler for branch in self.branches for source in branch.sources}
+        wake = _waking(self.branches)
+        self.slots = Slots(self.concurrency, _settling(settlers), wake)
+        self.demand = Demand(self.slots, self.buffer_limit)
+        shortest = min(handler.options.lease for source in self.sources for handler in source.handlers.values())
+        self.holdings = Holdings(self.slots, Outcomes(self.id, context.events), settlers, wake, shortest)
+        self.claims = [self._claiming(branch) for branch in self.branches if branch.sources]
+        self._wake = wake
+        self._claim_tasks = [asyncio.create_task(one.serve(), name="holdfast-claiming") for one in self.claims]
+        self._helpers = [task for branch in self.branches for task in self._helpers_of(branch)]
+        for task in (*self._claim_tasks, *self._helpers, *self.slots.start()):
             task.add_done_callback(self._on_helper_end)
-        self.context.wakers.add(self._wake_from_any_thread)
+        context.wakers.add(self._wake_from_any_thread)
+
+    def _claiming(self, branch: Branch) -> Claiming:
+        return Claiming(
+            self.context, self.id, branch, self.slots, self.demand, self.holdings, self._stopping, self.poll
+        )
+
+    def _helpers_of(self, branch: Branch) -> list[asyncio.Task[None]]:
+        """Start what runs beside the claims of one store."""
+        emit = self.context.events.emit
+        tasks = [asyncio.create_task(branch.settler.serve(), name="holdfast-settler")]
+        waker = make_waker(branch.store, self.id, self._on_wake(branch), emit)
+        if waker is not None and branch.sources:
+            tasks.append(asyncio.create_task(waker.serve(), name="holdfast-waker"))
+        round_context = RoundContext(
+            worker=self.id,
+            emit=emit,
+            stopping=self._stopping,
+            stop=self.stop,
+            describe=self.describe,
+            queue_options=self.context.queue_options,
+            holdings=self.holdings,
+            demand=self.demand,
+            patience=branch.patience,
+            sources=branch.sources,
+            is_first=branch.first,
+            has_our_tables=branch.has_our_tables,
+        )
+        tasks += [asyncio.create_task(one.serve(), name=f"holdfast-{one.name}") for one in rounds_on(round_context)]
+        return tasks
 
     def stop(self, why: str = "asked to stop", *, at_once: bool = False) -> None:
         """Stop claiming and let handlers finish within the drain time; `at_once` cuts that short.
@@ -199,7 +231,7 @@ class Worker:
         if at_once:
             self._at_once.set()
         if self._state == "running":
-            self._wake.set()
+            self._wake()
 
     @property
     def stopping(self) -> bool:
@@ -241,69 +273,69 @@ class Worker:
     async def _wind_down(self) -> int:
         """Give the buffer back, let handlers finish, release what is left, write every outcome."""
         deadline = time.monotonic() + self.drain
-        released = self._give_back(self.slots.take_back())
+        released = self.holdings.give_back(self.holdings.take_back())
         await self._finish_claiming()
+        first = self.branches[0].store
         if not self._at_once.is_set():
-            await self._say(registry.mark(self.id, "draining"))
+            await self._say(first, registry.mark(self.id, "draining"))
         await self._unless(self._at_once, self.slots.quiet(), deadline - time.monotonic())
         left = list(self.slots.running)
         for work in left:
             self.slots.interrupt(work, "stop")
         await self._flush(deadline)
-        if self.reach.strays:
-            await self._release_strays(self._say)
+        await asyncio.gather(*map(self._release_strays, self.claims))
         return released + len(left)
 
-    async def _release_strays(self, run: Callable[[Flow[Any]], Awaitable[Any]]) -> None:
-        for source in self.sources:
-            releasing = source.release_strays(self.id, self.known(source))
-            if releasing is not None:
-                await run(releasing)
-
-    def known(self, source: Source) -> list[Lease]:
-        """List the leases of a source that this worker knows it holds."""
-        return [work.lease for work in self.held.values() if work.source is source]
+    async def _release_strays(self, claiming: Claiming) -> None:
+        if claiming.branch.patience.strays:
+            for releasing in claiming.strays():
+                await self._say(claiming.branch.store, releasing)
 
     async def _finish_claiming(self) -> None:
-        """Let a claim under way come to its end: cut short, it would leave leases that nobody knows of."""
-        await self._unless(self._at_once, asyncio.wait([self._claims]), 2.0)
-        if not self._claims.done():
-            self.reach.strays = True
-            self._claims.cancel()
-            await asyncio.wait([self._claims])
+        """Let claims under way come to their end: cut short, they would leave leases that nobody knows of."""
+        if not self._claim_tasks:
+            return
+        await self._unless(self._at_once, asyncio.wait(self._claim_tasks), CLAIM_ENDS_SECONDS)
+        for claiming, task in zip(self.claims, self._claim_tasks, strict=True):
+            if not task.done():
+                claiming.branch.patience.strays = True
+                task.cancel()
+        await asyncio.wait(self._claim_tasks)
 
     async def _flush(self, deadline: float) -> None:
         """Let interrupted slots end and outcomes be written, within a bound: what is not written is reaped later."""
         if not self._at_once.is_set():
-            await self._unless(self._at_once, self._all_written(), max(3.0, deadline - time.monotonic()))
+            left = max(LEAST_FLUSH_SECONDS, deadline - time.monotonic())
+            await self._unless(self._at_once, self._all_written(), left)
         with suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(LAST_FLUSH_SECONDS):
                 await self._all_written()
 
     async def _all_written(self) -> None:
         await self.slots.quiet()
-        await self.settler.flushed()
+        await asyncio.gather(*(branch.settler.flushed() for branch in self.branches))
 
     async def _close(self) -> None:
-        for task in (self._claims, *self._helpers):
+        tasks = [*self._claim_tasks, *self._helpers]
+        for task in tasks:
             task.cancel()
         self.threads.close()
         self.stuck = await self.slots.close()
         if self.stuck:
             events.log.error("%d handlers of %s ignore their cancellation and run on", self.stuck, self.id)
-        await asyncio.wait([self._claims, *self._helpers], timeout=1.0)
-        await self._say(registry.mark(self.id, "dead"))
-        await self._close_store()
+        await asyncio.wait(tasks, timeout=1.0)
+        await self._say(self.branches[0].store, registry.mark(self.id, "dead"))
+        await self._close_stores()
 
-    async def _close_store(self) -> None:
-        if self.store is not self.context.store:
-            await self.store.aclose()
+    async def _close_stores(self) -> None:
+        for branch in self.branches:
+            await branch.close()
 
-    async def _say(self, work: Flow[Any]) -> None:
+    async def _say(self, store: Store, work: Flow[Any]) -> None:
         """Run a last flow if the database lets us; nothing depends on it."""
         with suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(1.0 if self._at_once.is_set() else 3.0):
-                await self.store.arun_once(work)
+            async with asyncio.timeout(LAST_WORD_AT_ONCE_SECONDS if self._at_once.is_set() else LAST_WORD_SECONDS):
+                await store.arun_once(work)
 
     async def _unless(self, event: asyncio.Event, work: Awaitable[Any], timeout: float | None = None) -> None:
         """Wait for work until an event or a time-out; work that is a task of its own is not cancelled."""
@@ -315,150 +347,35 @@ class Worker:
                 if wait is not work:
                     wait.cancel()
 
-    # The loop
+    # What the parts call
 
-    async def _claiming(self) -> None:
-        pause = FIRST_POLL
-        while not self.stopping:
-            self._wake.clear()
-            took = await self._fill()
-            pause = FIRST_POLL if took else min(self.poll, pause * 2)
-            if self._more and any(limit > 0 for _, _, limit in self.appetite.plan()):
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(random.uniform(0.8, 1.2) * pause):
-                    await self._wake.wait()
-
-    async def _fill(self) -> int:
-        """Claim as much as there is room for; several claims when some kinds have limits of their own."""
-        took, plan = 0, self.appetite.plan()
-        self._more = False
-        # Set before the first wait: a slot that becomes free from now on must not be missed.
-        self._hunger(any(limit <= 0 for _, _, limit in plan))
-        for source, leases, limit in plan:
-            if limit <= 0 or self.stopping:
-                continue
-            await self._give_back_strays()
-            claimed = await self._claim(source, leases, limit)
-            took += claimed
-            self._more = self._more or claimed >= limit
-        if self._more:
-            self._hunger(True)
-        return took
-
-    def _hunger(self, hungry: bool) -> None:
-        """Have a slot that ends an attempt wake the claims once the buffer is low, or not."""
-        self.slots.hungry_at = self.appetite.low if hungry else -1
-
-    async def _claim(self, source: Source, leases: dict[str, int], limit: int) -> int:
-        asked_at = time.monotonic()
-        claiming = source.claim(leases, limit, self.id, suspects=not self.slots.line.full)
-        claimed = await self.reach.claim(claiming)
-        if claimed:
-            self.context.events.emit(events.JobsClaimed(self.id, len(claimed), time.monotonic() - asked_at))
-        self._take([self._work(source, lease, asked_at) for lease in claimed])
-        return len(claimed)
-
-    async def _give_back_strays(self) -> None:
-        if self.reach.strays:
-            await self._release_strays(self.reach.outlive)
-            self.reach.strays = False
-
-    def _work(self, source: Source, lease: Lease, asked_at: float) -> Work:
-        keep = self._keeps.get(lease.queue)
-        if keep is None:
-            keep = self._keeps[lease.queue] = self.context.queue_options(lease.queue).keep_done > 0
-        return Work(lease, source.handlers[lease.kind], keep, asked_at, source)
-
-    def _take(self, works: list[Work]) -> None:
-        """Take charge of what was claimed: run it, or see at once that it is not to run."""
-        ready = []
-        self.upkeep.hold(min((work.lease.lease_ms for work in works), default=math.inf) / 1000)
-        for work in works:
-            if work.key in self.held:
-                # The job came round again while an attempt of ours, reaped by others, is still at it.
-                self.lose(self.held[work.key])
-            self.held[work.key] = work
-            if work.lease.cancel_requested:
-                self.settler.add(self.executor.cancelled(work, "cancelled before it ran"))
-            else:
-                ready.append(work)
-        if self.stopping:
-            self._give_back(ready)
-        else:
-            self.slots.feed(ready)
-
-    # What helpers call
-
-    def lose(self, work: Work) -> None:
-        """React to a lost lease: stop its handler, or drop it from the buffer."""
-        if work.slot is not None:
-            self.slots.interrupt(work, "lost")
-        elif self.slots.withdraw(work):
-            self._let_go(work)
-            self.context.events.emit(events.LeaseWasLost(*self.executor.about(work)))
-
-    def cancel(self, work: Work) -> None:
-        """React to a cancel request: stop its handler, or end it before it starts."""
-        if work.slot is not None:
-            self.slots.interrupt(work, "cancelled")
-        elif self.slots.withdraw(work):
-            self.settler.add(self.executor.cancelled(work, "cancelled before it ran"))
-
-    def give_back_stale(self) -> float:
-        """Return jobs to the queue that waited too long for a slot; say in how many seconds the next may have."""
-        now = time.monotonic()
-        stale = self.slots.take_back(older_than=now - PATIENCE)
-        suspects = [work for work in stale if work.lease.lapses]
-        for work in suspects:
-            # Not to its old place, where the next claim would find it first, before the ordinary jobs of its kind.
-            self.settler.add(self.executor.released(work, later=SUSPECTS_AWAY))
-        if len(stale) > len(suspects):
-            self.appetite.lose()
-            self._give_back([work for work in stale if not work.lease.lapses])
-        oldest = min((work.taken for work in self.slots.waiting()), default=now)
-        return max(LEAST_PAUSE, oldest + PATIENCE - now)
-
-    def _give_back(self, works: list[Work]) -> int:
-        for work in works:
-            self.settler.add(self.executor.released(work))
-        return len(works)
-
-    def info(self) -> str:
+    def describe(self) -> str:
         """Describe the worker for the registry."""
         about: dict[str, Any] = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "queues": self.queues,
             "kinds": sorted(self.handlers),
-            "foreign": [source.name for source in self.sources if source.name != OURS.name],
+            "foreign": [source.name for source in self.sources if not source.ours],
             "concurrency": self.concurrency,
             "running": len(self.slots.running) if self._state == "running" else 0,
         }
         return encode_value(about, "worker info")
 
     def _forget(self, batch: Iterable[Ended]) -> None:
-        for ended in batch:
-            self._let_go(ended.work)
-            if ended.work.lease.lapses:
-                self.slots.line.ended(ended.work)
-            if ended.write.__class__ is PutBack and ended.write.delay_ms == 0:
-                # To be tried again at once: not every database tells its workers so.
-                self._wake.set()
+        self.holdings.forget(batch)
 
-    def _let_go(self, work: Work) -> None:
-        # Only if it is this lease's entry: the same job may have been claimed again meanwhile.
-        if self.held.get(work.key) is work:
-            del self.held[work.key]
+    def _on_wake(self, branch: Branch) -> Callable[[str | None], None]:
+        def wake(queue: str | None) -> None:
+            if queue is None or queue in self.queues:
+                branch.wake.set()
 
-    def _on_wake(self, queue: str | None) -> None:
-        if queue is None or queue in self.queues:
-            self._wake.set()
+        return wake
 
     def _wake_from_any_thread(self) -> None:
         with suppress(RuntimeError):
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._wake.set)
+                self._loop.call_soon_threadsafe(self._wake)
 
     def _on_helper_end(self, task: asyncio.Task[Any]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -490,3 +407,22 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def _settling(settlers: Mapping[Source, Settler]) -> Callable[[Ended], Awaitable[Any] | None]:
+    """Return what hands an outcome to the settler of its store; with one store, that is the settler itself."""
+    if len(set(settlers.values())) == 1:
+        return next(iter(settlers.values())).add_and_hold
+    return lambda ended: settlers[ended.work.source].add_and_hold(ended)
+
+
+def _waking(branches: Sequence[Branch]) -> Callable[[], None]:
+    """Return what lets the claims of every store look again at once."""
+    if len(branches) == 1:
+        return branches[0].wake.set
+
+    def wake() -> None:
+        for branch in branches:
+            branch.wake.set()
+
+    return wake

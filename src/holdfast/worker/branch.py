@@ -1,0 +1,77 @@
+"""A worker's side of one store. It has one branch for each store, and an outage of one costs only its own jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from holdfast.context import Context
+from holdfast.errors import ConfigError, redact
+from holdfast.life.source import Source, check
+from holdfast.store import Store, migrate
+from holdfast.store.dialects import SCHEMA_VERSION
+from holdfast.worker.begins import Begins
+from holdfast.worker.executors import EXECUTORS
+from holdfast.worker.handler_threads import Threads
+from holdfast.worker.outage import Outage
+from holdfast.worker.patience import Patience
+from holdfast.worker.settler import Settler
+from holdfast.worker.work import BaseExecutor, Ended
+
+# The worker's own connections to a store: claim, settle, renew, reap, beat and prune, one each, so that none waits.
+CONNECTIONS_PER_STORE = 6
+
+
+class Served(NamedTuple):
+    """A store, and the sources on it that a worker is to serve."""
+
+    store: Store
+    sources: Sequence[Source]
+
+
+class Branch:
+    """One store with its sources: the worker's own connections there, its patience with it, and its settler.
+
+    `first` is the application's own store, where the worker's registry is kept.
+    """
+
+    def __init__(self, served: Served, *, first: bool) -> None:
+        # The application's store, on which handlers' transactions run. They may use up its connections; what keeps
+        # their leases alive must not wait for one.
+        self.home = served.store
+        self.store = served.store.beside(CONNECTIONS_PER_STORE)
+        self.sources = served.sources
+        self.first = first
+        self.has_our_tables = first or any(source.ours for source in served.sources)
+
+    def begin(self, context: Context, worker: str, threads: Threads, forget: Callable[[Iterable[Ended]], None]) -> None:
+        """Make the parts that run on this store; on the event loop of the worker."""
+        outage = Outage(worker, context.events.emit, redact(self.home.url))
+        # Ends the pause before the next claim.
+        self.wake = asyncio.Event()
+        self.patience = Patience(self.store, outage)
+        self.settler = Settler(self.patience.outlive, context.events, forget, worker)
+        begins = Begins(self.patience.begin)
+        self._executors = {
+            name: EXECUTORS[name](context, worker, threads, begins, self.home) for name in self._executor_names()
+        }
+
+    def executor_for(self, source: Source, kind: str) -> BaseExecutor:
+        """Find what runs jobs of this kind."""
+        return self._executors[source.executor(kind)]
+
+    def _executor_names(self) -> set[str]:
+        return {source.executor(kind) for source in self.sources for kind in source.handlers}
+
+    async def check(self) -> None:
+        """Raise unless every table is there that the sources need, and every executor that they name."""
+        for name in self._executor_names() - EXECUTORS.keys():
+            raise ConfigError("executor", f"must be one of {', '.join(EXECUTORS)}", name)
+        if self.has_our_tables:
+            await self.store.arun(migrate.check(SCHEMA_VERSION))
+        await self.store.arun(check(self.sources))
+
+    async def close(self) -> None:
+        if self.store is not self.home:
+            await self.store.aclose()

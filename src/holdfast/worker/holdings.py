@@ -1,0 +1,139 @@
+"""What a worker holds: every job whose lease is its own, from the claim until its outcome is committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from holdfast.life.source import Source
+from holdfast.values.rows import Lease, PutBack
+from holdfast.worker.outcomes import Outcomes
+from holdfast.worker.settler import Settler
+from holdfast.worker.slots import Slots
+from holdfast.worker.work import Ended, Work
+
+# A lease is renewed when this share of it has passed: one lost round of renewals, or two, costs no lease.
+RENEWALS_PER_LEASE = 6
+# A shorter lease than this was written by hand: it makes the rounds no quicker.
+SHORTEST_LEASE_SECONDS = 0.5
+
+
+class Holdings:
+    """The jobs of one worker, from all its stores, and what becomes of one that is lost, cancelled or not needed.
+
+    `settlers` write outcomes, each for the sources of its store; `wake` has the claims look again at once.
+    """
+
+    def __init__(
+        self,
+        slots: Slots,
+        outcomes: Outcomes,
+        settlers: Mapping[Source, Settler],
+        wake: Callable[[], None],
+        shortest_lease: float,
+    ) -> None:
+        self.held: dict[Any, Work] = {}
+        # The shortest lease of any handler or job so far, in seconds: the rounds of renewals go by it.
+        self.shortest_lease = shortest_lease
+        self.lease_got_shorter = asyncio.Event()
+        self._slots = slots
+        self._outcomes = outcomes
+        self._settlers = settlers
+        self._wake = wake
+
+    # Taking and letting go
+
+    def take(self, works: list[Work], *, run: bool) -> None:
+        """Take charge of what was claimed: run it, or give it back at once, or see that it is cancelled already."""
+        ready = []
+        if works:
+            self.note_lease(min(work.lease.lease_ms for work in works) / 1000)
+        for work in works:
+            if work.key in self.held:
+                # The job came round again while an attempt of ours, reaped by others, is still at it.
+                self.lose(self.held[work.key])
+            self.held[work.key] = work
+            if work.lease.cancel_requested:
+                self._settle(self._outcomes.cancelled(work, "cancelled before it ran"))
+            else:
+                ready.append(work)
+        if run:
+            self._slots.feed(ready)
+        else:
+            self.give_back(ready)
+
+    def note_lease(self, lease_seconds: float) -> None:
+        """Note a lease that was claimed; one shorter than all before makes the renewals quicker from now on."""
+        shortest = max(lease_seconds, SHORTEST_LEASE_SECONDS)
+        if shortest < self.shortest_lease:
+            self.shortest_lease = shortest
+            self.lease_got_shorter.set()
+
+    def forget(self, batch: Iterable[Ended]) -> None:
+        """Let go of jobs whose outcome is committed, or can never be."""
+        for ended in batch:
+            work = ended.work
+            # Only if it is this lease's entry: the same job may have been claimed again meanwhile.
+            if self.held.get(work.key) is work:
+                del self.held[work.key]
+            if work.lease.lapses:
+                self._slots.line.ended(work)
+            if ended.write.__class__ is PutBack and ended.write.delay_ms == 0:
+                # To be tried again at once: not every database tells its workers so.
+                self._wake()
+
+    # News of a lease
+
+    def lose(self, work: Work) -> None:
+        """React to a lost lease: stop its handler, or drop it from the buffer."""
+        if work.slot is not None:
+            self._slots.interrupt(work, "lost")
+        elif self._slots.withdraw(work):
+            self._settle(self._outcomes.lost(work))
+
+    def cancel(self, work: Work) -> None:
+        """React to a cancel request: stop its handler, or end it before it starts."""
+        if work.slot is not None:
+            self._slots.interrupt(work, "cancelled")
+        elif self._slots.withdraw(work):
+            self._settle(self._outcomes.cancelled(work, "cancelled before it ran"))
+
+    # Giving back
+
+    def take_back(self, older_than: float = float("inf")) -> list[Work]:
+        """Take jobs away from the slots that have not started: all, or those claimed before a moment."""
+        return self._slots.take_back(older_than)
+
+    def give_back(self, works: list[Work], later: float | None = None) -> int:
+        """Return jobs that have not run to their queue: to their old places, or after `later` seconds."""
+        for work in works:
+            self._settle(self._outcomes.released(work, later))
+        return len(works)
+
+    def oldest_waiting(self, otherwise: float) -> float:
+        """Return when the job was claimed that has waited longest for a slot."""
+        return min((work.taken for work in self._slots.waiting()), default=otherwise)
+
+    def _settle(self, ended: Ended) -> None:
+        self._settlers[ended.work.source].add(ended)
+
+    # Questions
+
+    def known(self, source: Source) -> list[Lease]:
+        """List the leases of a source that this worker knows it holds."""
+        return [work.lease for work in self.held.values() if work.source is source]
+
+    def due(self, source: Source, now: float) -> list[Work]:
+        """List what is to be renewed now."""
+        return [work for work in self.held.values() if work.source is source and _is_due(work, now)]
+
+    def holds(self, work: Work) -> bool:
+        return self.held.get(work.key) is work
+
+
+def _is_due(work: Work, now: float) -> bool:
+    """Tell whether enough of a lease has passed; one whose job is being completed belongs to that transaction."""
+    if work.job is not None and work.job.completing:
+        return False
+    return now - work.renewed >= work.lease.lease_ms / 1000 / RENEWALS_PER_LEASE

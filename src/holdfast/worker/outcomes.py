@@ -1,0 +1,200 @@
+"""What a handler returned or raised, as the end of its attempt: what to write, and what to say once that is committed.
+
+Nothing here runs a handler or touches a database. Nothing that a handler gave may end more than its attempt, so
+whatever goes wrong in reading it (`except BaseException`) becomes an outcome, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeGuard, TypeVar
+
+from holdfast import events
+from holdfast.errors import Fatal, LeaseLost, Unusable
+from holdfast.values.failure import ErrorRecord, fatal_in, type_name, words
+from holdfast.values.payload import encode_value
+from holdfast.values.retry import Cancel, Retry, Snooze, delay_by, seconds
+from holdfast.values.rows import Finish, PutBack
+from holdfast.worker.handler_threads import NoThread
+from holdfast.worker.work import Ended, Interrupt, Work
+
+T = TypeVar("T")
+About = tuple[str, str, str, str, int]
+# A job that the system had no thread for is tried again after this time.
+NO_THREAD_PAUSE_SECONDS = 1.0
+
+
+class Outcomes:
+    """Judges the attempts of one worker."""
+
+    def __init__(self, worker: str, told: events.Events) -> None:
+        self._worker = worker
+        self._events = told
+
+    # What the handler gave
+
+    def read(self, judge: Callable[[Work, Any], Ended], work: Work, given: Any) -> Ended:
+        """Judge what a handler gave by `returned` or `raised`; what cannot even be read is a failed attempt."""
+        try:
+            return judge(work, given)
+        except BaseException as flaw:
+            return self._again(work, work.handler.options.retry, _unusable("What the handler gave", given, flaw))
+
+    def returned(self, work: Work, value: Any) -> Ended:
+        """Turn what the handler returned into an outcome."""
+        if work.settled:
+            return self.done(work, None)
+        if is_a(value, Retry):
+            return self._again(work, value, Fatal(_reason(value) or "the handler asked for a retry"), "Retry")
+        if is_a(value, Snooze):
+            return self._snoozed(work, value)
+        if is_a(value, Cancel):
+            return self.cancelled(work, _reason(value))
+        if is_a(value, Fatal):
+            return self.dead(work, value)
+        return self.done(work, value)
+
+    def raised(self, work: Work, error: BaseException) -> Ended:
+        """Turn what the handler raised into an outcome."""
+        if work.settled:
+            # The effect and the completion are committed; what failed afterwards cannot undo them.
+            if work.interrupt is None:
+                said = _said(self.record(work, error))
+                self._events.emit(events.FailedAfterDone(*self.about(work), said, **measures(work)))
+            return self.done(work, None)
+        if work.interrupt is not None:
+            return self._interrupted(work, work.interrupt)
+        if is_a(error, LeaseLost) and (error.job_id, error.fence) == (work.lease.job_id, work.lease.fence):
+            return self.lost(work)
+        if work.job is not None and work.job.cancel_requested:
+            return self.cancelled(work, "cancelled while it ran")
+        if is_a(error, NoThread):
+            # It has not begun, and the next worker may have a thread to spare.
+            return self._put_off(work, NO_THREAD_PAUSE_SECONDS, str(error))
+        if fatal_in(error) is not None:
+            return self.dead(work, error)
+        return self._again(work, work.handler.options.retry, error)
+
+    def _interrupted(self, work: Work, why: Interrupt) -> Ended:
+        match why:
+            case "cancelled":
+                return self.cancelled(work, "cancelled while it ran")
+            case "stop":
+                return self.released(work)
+            case "lost":
+                return self.lost(work)
+
+    # How an attempt can end
+
+    def done(self, work: Work, value: Any) -> Ended:
+        """End a job as done, with the value as its result if JSON can hold it."""
+        lease = work.lease
+        event = None
+        if self._events.wants(events.JobDone):
+            took = time.monotonic() - work.started
+            event = events.JobDone(
+                *self.about(work), took, source=work.source.name, waited=work.waited(), duration=took
+            )
+        if work.settled:
+            return Ended(work, None, event)
+        if value is None:
+            return Ended(work, Finish(lease.id, lease.fence, "done", None, None, None, work.keep), event)
+        try:
+            result = encode_value(value, "result")
+        except BaseException as error:
+            record = self.record(work, error)
+            self._events.emit(events.ResultDropped(*self.about(work), _said(record), **measures(work)))
+            dropped = record.named("ResultDropped").to_json()
+            return Ended(work, Finish(lease.id, lease.fence, "done", None, dropped, keep=work.keep), event)
+        return Ended(work, Finish(lease.id, lease.fence, "done", result, keep=work.keep), event)
+
+    def dead(self, work: Work, error: BaseException) -> Ended:
+        """Send a job to the dead letters."""
+        return self._dead_letter(work, self.record(work, error), error)
+
+    def cancelled(self, work: Work, reason: str) -> Ended:
+        """End a job as cancelled."""
+        record = self.record(work, Fatal(reason or "cancelled")).named("Cancelled")
+        write = Finish(work.lease.id, work.lease.fence, "cancelled", None, record.to_json())
+        return Ended(work, write, events.JobCancelled(*self.about(work), reason, **measures(work)))
+
+    def released(self, work: Work, later: float | None = None) -> Ended:
+        """Give a job back that has not run: to its old place, or after `later` seconds."""
+        write = PutBack(work.lease.id, work.lease.fence, None if later is None else round(later * 1000), 1)
+        return Ended(work, write, events.JobReleased(*self.about(work), **measures(work)))
+
+    def lost(self, work: Work) -> Ended:
+        """Note that the lease is gone: nothing may be written. The one place that says so."""
+        return Ended(work, None, events.LeaseWasLost(*self.about(work), **measures(work)))
+
+    def _snoozed(self, work: Work, snooze: Snooze) -> Ended:
+        try:
+            delay = seconds(snooze.delay, "delay")
+        except BaseException as flaw:
+            return self._again(work, work.handler.options.retry, _unusable("The returned Snooze", snooze, flaw))
+        return self._put_off(work, delay, _reason(snooze))
+
+    def _put_off(self, work: Work, delay: float, reason: str) -> Ended:
+        write = PutBack(work.lease.id, work.lease.fence, round(delay * 1000), 1)
+        return Ended(work, write, events.JobSnoozed(*self.about(work), delay, reason, **measures(work)))
+
+    def _again(self, work: Work, policy: Retry, error: BaseException, name: str | None = None) -> Ended:
+        lease, record = work.lease, self.record(work, error)
+        if name is not None:
+            record = record.named(name)
+        if lease.attempt >= lease.max_attempts:
+            return self._dead_letter(work, record, error)
+        delay, flaw = delay_by(lease.attempt, policy, work.handler.options.retry)
+        if flaw is not None:
+            record = record.noted(f"The delay that {type_name(policy)} asks for cannot be used: {words(flaw)}")
+        write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, record.to_json())
+        return Ended(work, write, events.JobRetried(*self.about(work), delay, _said(record), **measures(work)), error)
+
+    def _dead_letter(self, work: Work, record: ErrorRecord, error: BaseException) -> Ended:
+        write = Finish(work.lease.id, work.lease.fence, "dead", None, record.to_json(), record.fingerprint)
+        return Ended(work, write, events.JobDead(*self.about(work), _said(record), **measures(work)), error)
+
+    # What events and records say of it
+
+    def about(self, work: Work) -> About:
+        """Give what every event of a job begins with."""
+        lease = work.lease
+        return (self._worker, lease.job_id, lease.kind, lease.queue, lease.attempt)
+
+    def record(self, work: Work, error: BaseException) -> ErrorRecord:
+        """Describe an error of this attempt, as the job's row keeps it."""
+        began, now = work.started_at, datetime.now(UTC)
+        return ErrorRecord.of(error, attempt=work.lease.attempt, worker=self._worker, started_at=began, failed_at=now)
+
+
+def measures(work: Work) -> dict[str, Any]:
+    """Give what every event of a job ends with: where it came from, and how long it waited and ran so far."""
+    duration = time.monotonic() - work.started if work.started else None
+    return {"source": work.source.name, "waited": work.waited(), "duration": duration}
+
+
+def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
+    """Tell whether a value is of a class; one whose `__class__` fails is not."""
+    try:
+        return isinstance(value, kind)
+    except BaseException:
+        return False
+
+
+def _reason(value: Any) -> str:
+    try:
+        return "" if value.reason is None else words(value.reason)
+    except BaseException as flaw:
+        return f"<the reason cannot be read: {type_name(flaw)}>"
+
+
+def _unusable(what: str, given: object, flaw: BaseException) -> Unusable:
+    error = Unusable(what, type_name(given), f"{type_name(flaw)}: {words(flaw)}")
+    error.__cause__ = flaw
+    return error
+
+
+def _said(record: ErrorRecord) -> str:
+    return f"{record.type.rpartition('.')[2]}: {record.message}"

@@ -1,0 +1,79 @@
+"""What all rounds share: what they are given, how they wait, and how a failure is told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from holdfast import events
+from holdfast.errors import StoreError
+from holdfast.life.source import Source
+from holdfast.values.options import QueueOptions
+from holdfast.worker.demand import Demand
+from holdfast.worker.holdings import Holdings
+from holdfast.worker.patience import Patience
+
+
+@dataclass(frozen=True, slots=True)
+class RoundContext:
+    """What a round may use: one store with its sources, and what belongs to the whole worker."""
+
+    worker: str
+    emit: Callable[[events.Event], None]
+    stopping: asyncio.Event
+    stop: Callable[[str], None]
+    # What the registry keeps of the worker.
+    describe: Callable[[], str]
+    queue_options: Callable[[str], QueueOptions]
+    holdings: Holdings
+    demand: Demand
+    # The store.
+    patience: Patience
+    sources: Sequence[Source]
+    # Whether it is the application's own store, and so the one place for what is done once for each worker.
+    is_first: bool
+    has_our_tables: bool
+
+
+class Round:
+    """One thing that a worker does every `every_seconds`, on each store that it `runs_on`."""
+
+    name: ClassVar[str]
+    every_seconds: ClassVar[float]
+
+    def __init__(self, context: RoundContext) -> None:
+        self.context = context
+
+    @classmethod
+    def runs_on(cls, context: RoundContext) -> bool:
+        """Tell whether this store needs the round."""
+        return True
+
+    async def run(self) -> None:
+        """Do it once. Raises: StoreError, when the database refuses; it is told, and the next round tries again."""
+        raise NotImplementedError
+
+    async def pause(self) -> None:
+        """Wait for the next turn."""
+        await asyncio.sleep(jittered(self.every_seconds))
+
+    async def serve(self) -> None:
+        """Take turns for ever; a failure is told once for as long as it stays the same."""
+        said = ""
+        while True:
+            await self.pause()
+            try:
+                await self.run()
+                said = ""
+            except StoreError as error:
+                if str(error) != said:
+                    said = str(error)
+                    self.context.emit(events.UpkeepFailed(self.context.worker, self.name, said))
+
+
+def jittered(seconds: float) -> float:
+    """Shorten a pause by chance, so that workers drift apart."""
+    return random.uniform(0.8, 1.0) * seconds

@@ -1,0 +1,28 @@
+"""Beat: give a sign of life, hear whether to drain, and mark workers dead that gave none."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast import events
+from holdfast.worker import registry
+from holdfast.worker.rounds.base import Round, RoundContext
+
+SILENT_AFTER = timedelta(seconds=60)
+
+
+class Beat(Round):
+    name = "beat"
+    every_seconds = 10.0
+
+    @classmethod
+    def runs_on(cls, context: RoundContext) -> bool:
+        return context.is_first
+
+    async def run(self) -> None:
+        context = self.context
+        status = await context.patience.outlive(registry.beat(context.worker, context.describe()))
+        if status == "draining" and not context.stopping.is_set():
+            context.stop("the registry says draining")
+        for silent in await context.patience.outlive(registry.bury(SILENT_AFTER)):
+            context.emit(events.WorkerBuried(silent))

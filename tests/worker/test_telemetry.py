@@ -1,0 +1,101 @@
+"""What events say for metrics and traces: source, queue, how long a job waited and ran, and the size of batches."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Cancel, Fatal, Holdfast, Retry, Snooze, events
+from holdfast.worker.work import Work
+from tests.worker.stage import Stage
+
+AT_ONCE = Retry(max_attempts=2, first_delay=0, max_delay=0, jitter=0)
+
+
+def measured(event: events.JobEvent) -> tuple[str, str, bool, bool]:
+    """Tell the labels of an event, and whether it says how long the job waited and ran."""
+    return (event.source, event.queue, event.waited is not None, event.duration is not None)
+
+
+def test_job_events_say_source_queue_waiting_time_and_duration(stage: Stage) -> None:
+    @stage.hf.job(queue="mail", retry=AT_ONCE)
+    async def act(what: str) -> Any:
+        await asyncio.sleep(0.02)
+        if what == "raise":
+            raise ValueError(what)
+        return {"snooze": Snooze(1000), "cancel": Cancel(), "die": Fatal("no hope"), "return": None}[what]
+
+    for what in ("return", "raise", "snooze", "cancel", "die"):
+        act.enqueue(what=what)
+
+    async def body(_: Any) -> None:
+        for kind in (events.JobDone, events.JobRetried, events.JobSnoozed, events.JobCancelled):
+            await stage.until_said(kind)
+        await stage.until_said(events.JobDead, 2)
+
+    stage.work(body, poll=0.05)
+    for kind in (events.JobDone, events.JobRetried, events.JobSnoozed, events.JobCancelled, events.JobDead):
+        assert {measured(event) for event in stage.heard(kind)} == {("jobs", "mail", True, True)}, kind
+        assert min(event.duration for event in stage.heard(kind)) > 0.01
+    assert {measured(event) for event in stage.heard(events.JobStarted)} == {("jobs", "mail", True, False)}
+    [done] = stage.heard(events.JobDone)
+    assert done.duration == done.seconds
+
+
+def test_waiting_time_counts_from_the_moment_a_job_is_due(sqlite_stage: Stage) -> None:
+    stage = sqlite_stage
+
+    @stage.hf.job
+    async def act() -> None: ...
+
+    old, late = act.enqueue(), act.using(run_after=timedelta(seconds=0.2)).enqueue()
+    stage.sql("update holdfast_jobs set available_at = available_at - 60000000 where id = ?", old.id)
+    stage.work(poll=0.02)
+    waited = {event.id: event.waited for event in stage.heard(events.JobStarted)}
+    assert 60 <= waited[old.id] < 120
+    assert 0 <= waited[late.id] < 60
+
+
+def test_a_job_that_never_started_has_neither_waited_nor_run(sqlite_stage: Stage) -> None:
+    stage = sqlite_stage
+
+    @stage.hf.job
+    async def act() -> None: ...
+
+    act.enqueue()
+    stage.sql("update holdfast_jobs set cancel_requested = 1")
+    stage.work()
+    assert [measured(event) for event in stage.heard(events.JobCancelled)] == [("jobs", "default", False, False)]
+
+
+def test_claims_and_settles_say_how_many_jobs_and_how_long(stage: Stage) -> None:
+    @stage.hf.job
+    async def act(n: int) -> None: ...
+
+    stage.hf.enqueue_many([act.bind(n=n) for n in range(50)])
+
+    async def body(_: Any) -> None:
+        await stage.until(lambda: sum(event.count for event in stage.heard(events.JobsSettled)) == 50)
+
+    stage.work(body)
+    assert sum(event.count for event in stage.heard(events.JobsClaimed)) == 50
+    batches = [*stage.heard(events.JobsClaimed), *stage.heard(events.JobsSettled)]
+    assert {event.source for event in batches} == {"jobs"}
+    assert min(event.seconds for event in batches) > 0
+    assert [event.lost for event in stage.heard(events.JobsSettled) if event.lost] == []
+
+
+def test_nothing_is_measured_for_jobs_that_are_done_when_nobody_listens(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[Work] = []
+    monkeypatch.setattr(Work, "waited", lambda work: measured.append(work))
+    quiet = Holdfast(sqlite_stage.url)
+
+    @quiet.job
+    async def act() -> None: ...
+
+    job = act.enqueue()
+    sqlite_stage.work(hf=quiet)
+    assert (sqlite_stage.state(job), measured) == ("done", [])
