@@ -7,19 +7,42 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from holdfast import jobs
+from holdfast.bound import Bound, likeness
 from holdfast.context import Around, Context, Middleware
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
 from holdfast.events import Event, JobsEnqueued, log_events
-from holdfast.flow import notifying
-from holdfast.handlers import Bound, Handler, likeness
+from holdfast.flow import Flow, notifying
+from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.jobs.enqueueing import Drawn, again
 from holdfast.store import Store, migrate
 from holdfast.values.ids import new_id, new_ids
-from holdfast.values.options import EnqueueOptions, HandlerOptions, QueueOptions, StoreOptions, kind_name, switch
+from holdfast.values.options import (
+    EnqueueKeywords,
+    EnqueueOptions,
+    HandlerOptions,
+    QueueOptions,
+    StoreKeywords,
+    StoreOptions,
+    WorkerKeywords,
+    kind_name,
+    switch,
+)
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import Duration, Retry
 from holdfast.values.rows import Enqueued, NewJob
@@ -30,18 +53,22 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 
 class Holdfast:
     """Durable work in the database at `url` (HOLDFAST_URL when left out).
 
-    Options: prefix, schema (PostgreSQL), payload_limit, pool_size, busy_timeout, connect_timeout, notify, prepare,
-    listen_url, buckets; each may come from the environment instead, as HOLDFAST_PREFIX and so on.
+    prefix, schema (PostgreSQL): of the tables' names. payload_limit: bytes that a job's arguments may take.
+    pool_size: connections at most. connect_timeout: for each of them. busy_timeout: how long SQLite waits for its lock.
+    notify, listen_url (PostgreSQL): whether workers hear of new jobs at once, and on which address they listen.
+    prepare: False behind a PgBouncer that keeps no prepared statements. buckets: how many parts `key` is hashed into.
+    An option that is left out or None comes from the environment (HOLDFAST_PREFIX and so on), else from `StoreOptions`.
     Nothing is opened before the first use, and nothing is ever migrated as a side effect (except `:memory:`).
     """
 
-    def __init__(self, url: str | None = None, **options: Any) -> None:
+    def __init__(self, url: str | None = None, **options: Unpack[StoreKeywords]) -> None:
         url = url or os.environ.get("HOLDFAST_URL")
         if not url:
             raise ConfigError("url", "give a database URL, or set HOLDFAST_URL", url)
@@ -128,8 +155,18 @@ class Holdfast:
 
     # Enqueueing
 
-    def bind(self, kind: str, payload: Mapping[str, Any] | None = None, *, check: bool = True, **options: Any) -> Bound:
-        """Make a job by the name of its kind, for `enqueue_many`; `check=False` for kinds of another program."""
+    def bind(
+        self,
+        kind: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        check: bool = True,
+        **options: Unpack[EnqueueKeywords],
+    ) -> Bound:
+        """Make a job by the name of its kind, for `enqueue_many`; options as in `Handler.using`.
+
+        check: refuse a kind that has no handler here; False for kinds of another program.
+        """
         handler = self.handlers.get(kind)
         said = EnqueueOptions(**options)
         arguments = dict(payload or {})
@@ -150,9 +187,9 @@ class Holdfast:
         tx: Any = None,
         notify: bool | None = None,
         check: bool = True,
-        **options: Any,
+        **options: Unpack[EnqueueKeywords],
     ) -> Enqueued:
-        """Add a job by the name of its kind; options as in `Handler.using`."""
+        """Add a job by the name of its kind; tx, notify and options as in `Handler.using`, check as in `bind`."""
         return self.enqueue_bound(self.bind(kind, payload, check=check, **options), tx, notify)
 
     async def aenqueue(
@@ -163,74 +200,66 @@ class Holdfast:
         tx: Any = None,
         notify: bool | None = None,
         check: bool = True,
-        **options: Any,
+        **options: Unpack[EnqueueKeywords],
     ) -> Enqueued:
         """The async twin of `enqueue`."""
         return await self.aenqueue_bound(self.bind(kind, payload, check=check, **options), tx, notify)
 
     def enqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """Add one job that `bind` made."""
-        new, drawn = bound.new_job(new_id()), Drawn.now()
-        work = notifying(jobs.enqueue(new, fresh=True, pattern=bound.pattern), switch(notify, "notify"))
-        if tx is None:
-            answer = self.store.run(work, lambda: notifying(again(jobs.enqueue, new, drawn), notify))
-        else:
-            answer = self.store.run_in(tx, work, new.kind)
-        self._tell((new,), (answer,), tx)
-        return answer
+        return self._run(self._adding_one(bound, notify), tx)
 
     async def aenqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """The async twin of `enqueue_bound`."""
-        new, drawn = bound.new_job(new_id()), Drawn.now()
-        work = notifying(jobs.enqueue(new, fresh=True, pattern=bound.pattern), switch(notify, "notify"))
-        if tx is None:
-            answer = await self.store.arun(work, lambda: notifying(again(jobs.enqueue, new, drawn), notify))
-        else:
-            answer = await self.store.arun_in(tx, work, new.kind)
-        self._tell((new,), (answer,), tx)
-        return answer
+        return await self._arun(self._adding_one(bound, notify), tx)
 
     def enqueue_many(self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None) -> list[Enqueued]:
-        """Add many jobs at once, all or none, in the caller's transaction when one is given.
-
-        notify: as in `Handler.using`.
-        """
-        new, drawn = self._new_jobs(bound), Drawn.now()
-        work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))
-        if tx is None:
-            answers = self.store.run(work, lambda: notifying(again(jobs.enqueue_many, new, drawn), notify))
-        else:
-            answers = self.store.run_in(tx, work, _named(new))
-        self._tell(new, answers, tx)
-        return answers
+        """Add many jobs at once, all or none; tx and notify as in `Handler.using`."""
+        return self._run(self._adding_many(bound, notify), tx)
 
     async def aenqueue_many(
         self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None
     ) -> list[Enqueued]:
         """The async twin of `enqueue_many`."""
-        new, drawn = self._new_jobs(bound), Drawn.now()
+        return await self._arun(self._adding_many(bound, notify), tx)
+
+    def _adding_one(self, bound: Bound, notify: bool | None) -> _Adding[Enqueued]:
+        new, drawn = bound.new_job(new_id()), Drawn.now()
+        work = jobs.enqueue(new, fresh=True, pattern=bound.pattern)
+        if notify is None:
+            return _Adding((new,), work, lambda: again(jobs.enqueue, new, drawn))
+        switch(notify, "notify")
+        return _Adding((new,), notifying(work, notify), lambda: notifying(again(jobs.enqueue, new, drawn), notify))
+
+    def _adding_many(self, bound: Iterable[Bound], notify: bool | None) -> _Adding[list[Enqueued]]:
+        given = _all_bound(bound)
+        new = [one.new_job(job_id) for one, job_id in zip(given, new_ids(len(given)), strict=True)]
+        drawn = Drawn.now()
         work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))
+        return _Adding(new, work, lambda: notifying(again(jobs.enqueue_many, new, drawn), notify))
+
+    def _run(self, adding: _Adding[T], tx: Any) -> T:
         if tx is None:
-            answers = await self.store.arun(work, lambda: notifying(again(jobs.enqueue_many, new, drawn), notify))
+            answer = self.store.run(adding.work, adding.again)
         else:
-            answers = await self.store.arun_in(tx, work, _named(new))
-        self._tell(new, answers, tx)
-        return answers
+            answer = self.store.run_in(tx, adding.work, adding.what)
+        self._tell(adding, answer, tx)
+        return answer
 
-    def _new_jobs(self, bound: Iterable[Bound]) -> list[NewJob]:
-        if isinstance(bound, Bound):
-            raise InvalidPayload("enqueue_many", None, "give a list of jobs; for one there is enqueue")
-        given = list(bound)
-        for one in given:
-            if not isinstance(one, Bound):
-                raise InvalidPayload("enqueue_many", None, f"give handler.bind(…), not {type(one).__name__}")
-        return [one.new_job(job_id) for one, job_id in zip(given, new_ids(len(given)), strict=True)]
+    async def _arun(self, adding: _Adding[T], tx: Any) -> T:
+        if tx is None:
+            answer = await self.store.arun(adding.work, adding.again)
+        else:
+            answer = await self.store.arun_in(tx, adding.work, adding.what)
+        self._tell(adding, answer, tx)
+        return answer
 
-    def _tell(self, new: Sequence[NewJob], answers: Sequence[Enqueued], tx: Any) -> None:
+    def _tell(self, adding: _Adding[Any], answer: Enqueued | list[Enqueued] | Any, tx: Any) -> None:
         """Say what was added, and wake the workers of this process."""
         if self.events.wants(JobsEnqueued):
-            ids = [answer.id for answer in answers]
-            self.events.emit(JobsEnqueued(ids, [job.kind for job in new], tx is not None))
+            answers = [answer] if isinstance(answer, Enqueued) else answer
+            ids = [each.id for each in answers]
+            self.events.emit(JobsEnqueued(ids, [job.kind for job in adding.new], tx is not None))
         if tx is None:
             self.context.wake_workers()
 
@@ -239,12 +268,17 @@ class Holdfast:
         """Tables that programs in other languages share: `hf.foreign.pdo(…)`, `hf.foreign.durable(…)`."""
         from holdfast.foreign.served import Foreign
 
-        return Foreign(self, self.context)
+        return Foreign(self.context)
 
     # Running
 
-    def worker(self, **options: Any) -> Worker:
-        """Make a worker for this application's handlers: `async with hf.worker(): …`, or `await hf.worker().run()`."""
+    def worker(self, **options: Unpack[WorkerKeywords]) -> Worker:
+        """Make a worker for this application's handlers: `async with hf.worker(): …`, or `await hf.worker().run()`.
+
+        queues: those to serve; by default all that the handlers name. concurrency: attempts at once.
+        poll: the longest pause between two looks at the queues. drain: how long handlers may finish at a stop.
+        name: what the worker's id begins with. buffer: the most jobs to claim ahead. Defaults: see `Worker`.
+        """
         from holdfast.worker import Worker
 
         return Worker(self.context, self.handlers, self.foreign.sources, **options)
@@ -301,5 +335,24 @@ class JobDecorator:
         return handler
 
 
-def _named(new: list[NewJob]) -> str:
-    return new[0].kind if new else "nothing"
+class _Adding(NamedTuple, Generic[T]):
+    """What is to be added: the rows, the work, and what to do instead once a first try has failed."""
+
+    new: Sequence[NewJob]
+    work: Flow[T]
+    again: Callable[[], Flow[T]]
+
+    @property
+    def what(self) -> str:
+        """What errors call it."""
+        return self.new[0].kind if self.new else "nothing"
+
+
+def _all_bound(bound: object) -> list[Bound]:
+    if isinstance(bound, Bound):
+        raise InvalidPayload("enqueue_many", None, "give a list of jobs; for one there is enqueue")
+    given = list(cast("Iterable[object]", bound))
+    for one in given:
+        if not isinstance(one, Bound):
+            raise InvalidPayload("enqueue_many", None, f"give handler.bind(…), not {type(one).__name__}")
+    return cast("list[Bound]", given)

@@ -23,11 +23,11 @@ class Context:
 
     store: Store
     events: Events = field(default_factory=Events)
-    middlewares: list[Middleware] = field(default_factory=list)
-    around_handlers: list[Around] = field(default_factory=list)
-    queues: dict[str, QueueOptions] = field(default_factory=dict)
+    middlewares: list[Middleware] = field(default_factory=list[Middleware])
+    around_handlers: list[Around] = field(default_factory=list[Around])
+    queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])
     # Workers of this process, to be woken by an enqueue of this process.
-    wakers: set[Callable[[], None]] = field(default_factory=set)
+    wakers: set[Callable[[], None]] = field(default_factory=set[Callable[[], None]])
 
     def queue_options(self, name: str) -> QueueOptions:
         return self.queues.get(name) or QueueOptions(name)

@@ -221,7 +221,7 @@ class Transaction:
         self._async: AbstractAsyncContextManager[Any] | None = None
 
     def __enter__(self) -> Any:
-        self._sync = self._job._sync_transaction()
+        self._sync = self._job._sync_transaction()  # pyright: ignore[reportPrivateUsage]
         return self._sync.__enter__()
 
     def __exit__(
@@ -230,7 +230,7 @@ class Transaction:
         return None if self._sync is None else self._sync.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Any:
-        self._async = self._job._async_transaction()
+        self._async = self._job._async_transaction()  # pyright: ignore[reportPrivateUsage]
         return await self._async.__aenter__()
 
     async def __aexit__(

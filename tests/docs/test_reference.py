@@ -14,6 +14,7 @@ from holdfast.foreign.served import DurableSteps, Foreign, PdoQueue
 from holdfast.life.source import Source
 from holdfast.store.dialects.base import TABLES
 from holdfast.values import options
+from holdfast.worker import Worker
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 API, CONFIGURATION, ERRORS, EVENTS, SCHEMA = (
@@ -84,9 +85,16 @@ def test_every_option_of_the_store_has_its_row(name, default):
     assert shown.strip("`") == as_written(default)
 
 
-@pytest.mark.parametrize("name", [p for p in inspect.signature(holdfast.Handler.using).parameters if p != "self"])
+@pytest.mark.parametrize("name", ["tx", "notify", *options.EnqueueKeywords.__annotations__])
 def test_every_option_of_an_enqueue_is_in_the_api(name):
-    assert f"`{name}`" in API
+    told = API.partition("| Option of `using` |")[2].partition("\n\n")[0]
+    assert re.search(rf"^\|[^|]*`{name}`[^|]*\|", told, re.MULTILINE)
+
+
+def test_what_a_worker_takes_is_in_the_api_with_its_defaults():
+    takes = [p for p in inspect.signature(Worker).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    shown = ", ".join(f"{p.name}={p.default}" for p in takes)
+    assert f"`hf.worker(*, {shown})`" in API
 
 
 @pytest.mark.parametrize("member", members(holdfast.Job))

@@ -364,5 +364,4 @@ def test_the_same_tables_give_the_same_object_or_an_error(hf: Holdfast, jobs: Pd
 
 def test_a_foreign_handler_cannot_be_enqueued_into_our_own_table(hf: Holdfast, jobs: PdoQueue, handled: Any) -> None:
     assert hf.handlers == {}
-    with pytest.raises(ConfigError):
-        jobs.handlers[URN].enqueue(order_id=1)
+    assert not hasattr(jobs.handlers[URN], "enqueue")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.context import Context
 from holdfast.errors import ConfigError, ForeignTablesMissing, QueryFailed, SchemaMissing, UniqueViolation
@@ -20,7 +20,7 @@ from holdfast.foreign.pdo import dead as pdo_dead
 from holdfast.foreign.pdo import flows as pdo
 from holdfast.foreign.pdo.flows import Backoff as Delays
 from holdfast.foreign.pdo.flows import PdoTables, Stamps, Unknown
-from holdfast.handlers import Application, Handler
+from holdfast.handlers import Registration
 from holdfast.life.expiry import Backoff
 from holdfast.life.source import Renewed, Settled, Source
 from holdfast.values.options import HandlerOptions, text
@@ -36,18 +36,14 @@ CREATE_PAUSE = 0.05
 PRUNE_CHUNK = 500
 
 
-class ForeignHandler(Handler[P, R]):
-    """A handler whose jobs come from foreign tables: Holdfast's own enqueue would put them where nobody looks."""
-
-    def bound(self, *_: Any) -> NoReturn:
-        raise ConfigError(self.kind, "is served from foreign tables; publish or dispatch it there", self.kind)
+class ForeignHandler(Registration[P, R]):
+    """A handler whose jobs come from foreign tables. It has no `enqueue`: they are published or dispatched there."""
 
 
 class Foreign:
     """The foreign tables of one application; `sources` is what its workers serve."""
 
-    def __init__(self, app: Application, context: Context) -> None:
-        self._app = app
+    def __init__(self, context: Context) -> None:
         self._context = context
         self._made: dict[str, tuple[object, PdoQueue | DurableSteps]] = {}
 
@@ -90,7 +86,7 @@ class Foreign:
             unknown,
         )
         served = _names([queue] if queues is None else queues, "queues")
-        return self._once(name, (tables, served), lambda: PdoQueue(self._app, self._context, name, tables, served))
+        return self._once(name, (tables, served), lambda: PdoQueue(self._context, name, tables, served))
 
     def durable(
         self, prefix: str = "durable", partition: str | None = None, lease: Duration = 30, max_losses: int = 3
@@ -111,7 +107,7 @@ class Foreign:
         queries = load(self._context.store.dialect, "durable", name, names)
         lease_ms = round(seconds(lease, "lease", at_least=1.0, at_most=LONGEST_LEASE) * 1000)
         tables = DurableTables(queries, partition, lease_ms, max_losses)
-        return self._once(name, tables, lambda: DurableSteps(self._app, self._context, name, tables))
+        return self._once(name, tables, lambda: DurableSteps(self._context, name, tables))
 
     def _once(self, name: str, settings: object, make: Callable[[], T]) -> T:
         """Make one source for one set of tables: asked for again, it is the same object, or an error."""
@@ -135,20 +131,19 @@ class _Source:
     tables: PdoTables | DurableTables
     ours = False
 
-    def __init__(self, app: Application, context: Context, name: str) -> None:
-        self._app = app
+    def __init__(self, context: Context, name: str) -> None:
         self._context = context
         self.name = name
-        self._handlers: dict[str, Handler[..., Any]] = {}
-        self.handlers: Mapping[str, Handler[..., Any]] = self._handlers
+        self._handlers: dict[str, ForeignHandler[..., Any]] = {}
+        self.handlers: Mapping[str, ForeignHandler[..., Any]] = self._handlers
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    def _register(self, kind: str, fn: Callable[P, R], options: HandlerOptions) -> Handler[P, R]:
+    def _register(self, kind: str, fn: Callable[P, R], options: HandlerOptions) -> ForeignHandler[P, R]:
         if kind in self.handlers:
             raise ConfigError(kind, f"has a handler on {self.name} already", kind)
-        handler: Handler[P, R] = ForeignHandler(self._app, fn, kind, options)
+        handler: ForeignHandler[P, R] = ForeignHandler(fn, kind, options)
         self._check(handler)
         self._handlers[kind] = handler
         return handler
@@ -182,7 +177,7 @@ class _Source:
         """Raise ForeignTablesMissing unless the tables are there."""
         return views.check(self)
 
-    def _check(self, handler: Handler[..., Any]) -> None:
+    def _check(self, handler: ForeignHandler[..., Any]) -> None:
         """Refuse a handler that these tables cannot serve."""
 
     def _busy(self, leases: Mapping[str, int]) -> frozenset[str]:
@@ -205,15 +200,15 @@ class _Source:
 class PdoQueue(_Source):
     """The queue tables of PHP programs: serve their messages (`handler`) and send them some (`publish`)."""
 
-    def __init__(self, app: Application, context: Context, name: str, tables: PdoTables, queues: Sequence[str]) -> None:
-        super().__init__(app, context, name)
-        self.tables: PdoTables = tables
+    def __init__(self, context: Context, name: str, tables: PdoTables, queues: Sequence[str]) -> None:
+        super().__init__(context, name)
+        self.tables: PdoTables = tables  # pyright: ignore[reportIncompatibleVariableOverride]
         self.queues = queues
         self._stamps = Stamps()
 
     def handler(
         self, urn: str, *, timeout: Duration | None = None, concurrency: int | None = None
-    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+    ) -> Callable[[Callable[P, R]], ForeignHandler[P, R]]:
         """Register a function for a urn: it takes keys of `data` as arguments, checked by its annotations.
 
         Keys that it does not take are ignored. `job: Job` is injected; `job.headers` has trace_id, message_id and lang.
@@ -339,14 +334,14 @@ class PdoQueue(_Source):
 class DurableSteps(_Source):
     """The remote steps that a durable engine dispatches: serve them (`step`)."""
 
-    def __init__(self, app: Application, context: Context, name: str, tables: DurableTables) -> None:
-        super().__init__(app, context, name)
-        self.tables: DurableTables = tables
+    def __init__(self, context: Context, name: str, tables: DurableTables) -> None:
+        super().__init__(context, name)
+        self.tables: DurableTables = tables  # pyright: ignore[reportIncompatibleVariableOverride]
         self._takes: dict[str, Takes] = {}
 
     def step(
         self, name: str, *, timeout: Duration | None = None, concurrency: int | None = None
-    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+    ) -> Callable[[Callable[P, R]], ForeignHandler[P, R]]:
         """Register a function for a step: it takes the step's input as its one argument, or none.
 
         `job: Job` is injected; `job.headers` has run_id, seq and step_id. What it returns is the step's output. An
@@ -357,7 +352,7 @@ class DurableSteps(_Source):
         options = HandlerOptions(retry=Retry(max_attempts=1), lease=lease, timeout=timeout, concurrency=concurrency)
         return lambda fn: self._register(name, fn, options)
 
-    def _check(self, handler: Handler[..., Any]) -> None:
+    def _check(self, handler: ForeignHandler[..., Any]) -> None:
         self._takes[handler.kind] = _takes(handler)
 
     def create_schema(self) -> None:
@@ -398,7 +393,7 @@ class DurableSteps(_Source):
         return durable_transport.complete(self.tables, lease, result, worker)
 
 
-def _takes(handler: Handler[..., Any]) -> Takes:
+def _takes(handler: ForeignHandler[..., Any]) -> Takes:
     signature = handler.signature
     names = list(signature.traits)
     if len(names) > 1:

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, TypedDict, Unpack, cast, overload
 
 from holdfast.errors import ConfigError
 from holdfast.values.retry import DAY, LONGEST_LEASE, Duration, OptionalSeconds, Retry, Seconds, seconds, whole
 
 __all__ = [
+    "EnqueueKeywords",
     "EnqueueOptions",
     "HandlerOptions",
     "QueueOptions",
+    "StoreKeywords",
     "StoreOptions",
+    "WorkerKeywords",
+    "header_map",
     "identifier",
     "kind_name",
     "seconds",
@@ -95,6 +99,21 @@ class _SecondsOr(OptionalSeconds):
         return self.default if instance is not None and said is None else said
 
 
+class EnqueueKeywords(TypedDict, total=False):
+    """The keywords by which something is said about one job: see `Handler.using`."""
+
+    queue: str | None
+    priority: int | None
+    run_after: datetime | timedelta | float | None
+    key: str | None
+    idempotency_key: str | None
+    window: Duration | None
+    unique: str | None
+    max_attempts: int | None
+    lease: Duration | None
+    headers: Mapping[str, str] | None
+
+
 @dataclass(frozen=True)
 class EnqueueOptions:
     """What may be said about one job; None leaves it to the handler or the queue.
@@ -132,7 +151,7 @@ class EnqueueOptions:
         if self.run_after is not None:
             object.__setattr__(self, "run_after", _moment(self.run_after))
         if self.headers is not None:
-            object.__setattr__(self, "headers", _header_map(self.headers))
+            object.__setattr__(self, "headers", header_map(self.headers))
 
     @property
     def delay(self) -> float | None:
@@ -165,10 +184,12 @@ def _moment(value: datetime | timedelta | float) -> datetime | float:
     return moment
 
 
-def _header_map(headers: object) -> dict[str, str]:
+def header_map(headers: object, field: str = "headers") -> dict[str, str]:
+    """Check what should map text to text, and copy it."""
     if not isinstance(headers, Mapping):
-        raise ConfigError("headers", "must map text to text", headers)
-    return {text(name, "headers", KEY_LENGTH): storable(value, "headers") for name, value in headers.items()}
+        raise ConfigError(field, "must map text to text", headers)
+    pairs = cast("Mapping[object, object]", headers).items()
+    return {text(name, field, KEY_LENGTH): storable(value, field) for name, value in pairs}
 
 
 @dataclass(frozen=True)
@@ -218,6 +239,32 @@ class HandlerOptions:
             whole(self.concurrency, "concurrency", 1, 100_000)
 
 
+class StoreKeywords(TypedDict, total=False):
+    """The keywords of `Holdfast(…)`: the fields of `StoreOptions`; None leaves it to the environment."""
+
+    prefix: str | None
+    schema: str | None
+    payload_limit: int | None
+    pool_size: int | None
+    busy_timeout: Duration | None
+    connect_timeout: Duration | None
+    notify: bool | None
+    prepare: bool | None
+    listen_url: str | None
+    buckets: int | None
+
+
+class WorkerKeywords(TypedDict, total=False):
+    """The keywords of `hf.worker(…)`: see `Worker`, which has the defaults."""
+
+    queues: Sequence[str] | None
+    concurrency: int
+    poll: Duration
+    drain: Duration
+    name: str | None
+    buffer: int
+
+
 @dataclass(frozen=True)
 class StoreOptions:
     """How the database is used.
@@ -250,12 +297,12 @@ class StoreOptions:
         _instance(self.prepare, "prepare", bool)
 
     @classmethod
-    def of(cls, **overrides: Any) -> StoreOptions:
+    def of(cls, **overrides: Unpack[StoreKeywords]) -> StoreOptions:
         """Take what is given and not None, else the environment (`HOLDFAST_PREFIX`, …), else the default."""
         known = [each.name for each in fields(cls)]
+        given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
         if strange := sorted(set(overrides) - set(known)):
-            raise ConfigError(strange[0], f"is not one of {', '.join(known)}", overrides[strange[0]])
-        given = {name: value for name, value in overrides.items() if value is not None}
+            raise ConfigError(strange[0], f"is not one of {', '.join(known)}", given.get(strange[0]))
         return cls(**{**_from_environment(known), **given})
 
 

@@ -139,7 +139,7 @@ def decoded(text: str | None) -> Any:
 def error_records(text: str | None) -> list[dict[str, Any]]:
     """Read the stored errors of a job; what is not an error record becomes the message of one."""
     stored = decoded(text)
-    found = stored if isinstance(stored, list) else [stored]
+    found: list[Any] = stored if isinstance(stored, list) else [stored]  # pyright: ignore[reportUnknownVariableType]
     return [
         _BLANK | one if isinstance(one, dict) else _BLANK | {"message": str(one)} for one in found if one is not None
     ]

@@ -14,7 +14,7 @@ from holdfast import events
 from holdfast.context import Context, Next
 from holdfast.errors import ConfigError, DatabaseUnavailable, TimedOut
 from holdfast.flow import Flow
-from holdfast.handlers import Handler
+from holdfast.handlers import Registration
 from holdfast.job import Job
 from holdfast.life.expiry import must_record
 from holdfast.store import Store
@@ -138,7 +138,7 @@ class Executor(BaseExecutor):
         # A wait with a time-out costs as much again as the hop to the thread.
         return await (call if limit is None else _within(limit, call))
 
-    async def _run_inside(self, job: Job, handler: Handler[..., Any], arguments: dict[str, Any]) -> Any:
+    async def _run_inside(self, job: Job, handler: Registration[..., Any], arguments: dict[str, Any]) -> Any:
         with ExitStack() as stack:
             self._enter(stack, job)
             return await handler.fn(**arguments)
@@ -157,7 +157,7 @@ class Executor(BaseExecutor):
         # A decorator that knows nothing of async hides a coroutine function behind a plain one.
         return await value if is_a(value, types.CoroutineType) else value
 
-    def _call_on_thread(self, handler: Handler[..., Any], job: Job, arguments: dict[str, Any]) -> Any:
+    def _call_on_thread(self, handler: Registration[..., Any], job: Job, arguments: dict[str, Any]) -> Any:
         if not self._context.around_handlers:
             return handler.fn(**arguments)
         with ExitStack() as stack:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from holdfast.errors import ConfigError, WorkerFailed
 from holdfast.events import log
+from holdfast.values.options import WorkerKeywords
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -46,10 +47,10 @@ class Application(Protocol):
     @property
     def store(self) -> Store: ...
 
-    def worker(self, **options: Any) -> Worker: ...
+    def worker(self, **options: Unpack[WorkerKeywords]) -> Worker: ...
 
 
-def main(app: Application, *, processes: int = 1, **options: Any) -> int:
+def main(app: Application, *, processes: int = 1, **options: Unpack[WorkerKeywords]) -> int:
     """Run workers until SIGTERM or SIGINT and return the exit code; a second signal stops at once.
 
     Raises: SchemaMissing, SchemaMismatch, DatabaseUnavailable when the one process cannot start.
@@ -61,7 +62,7 @@ def main(app: Application, *, processes: int = 1, **options: Any) -> int:
     return Supervisor(processes, lambda parent: _child(app, options, parent)).run()
 
 
-def run_one(app: Application, *, parent: int | None = None, **options: Any) -> int:
+def run_one(app: Application, *, parent: int | None = None, **options: Unpack[WorkerKeywords]) -> int:
     """Run one worker in this process; one with a parent stops when that is gone."""
     worker = app.worker(**options)
     _collect_less_often()
@@ -145,7 +146,7 @@ def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _child(app: Application, options: dict[str, Any], parent: int) -> int:
+def _child(app: Application, options: WorkerKeywords, parent: int) -> int:
     try:
         app.store.forked()
         return run_one(app, parent=parent, **options)

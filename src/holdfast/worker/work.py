@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from holdfast import events
-from holdfast.handlers import Handler
+from holdfast.handlers import Registration
 from holdfast.job import Job
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
@@ -62,7 +62,7 @@ class Work:
     def __init__(
         self,
         lease: Lease,
-        handler: Handler[..., Any],
+        handler: Registration[..., Any],
         keep: bool,
         now: float,
         source: Source = OURS,

@@ -22,7 +22,7 @@ from holdfast import events
 from holdfast.context import Context
 from holdfast.errors import ConfigError, StoreError, WorkerFailed
 from holdfast.flow import Flow
-from holdfast.handlers import Handler
+from holdfast.handlers import Registration
 from holdfast.jobs.source import JobsSource
 from holdfast.life.source import Source
 from holdfast.store import Store
@@ -72,7 +72,7 @@ class Worker:
     def __init__(
         self,
         context: Context,
-        handlers: Mapping[str, Handler[..., Any]],
+        handlers: Mapping[str, Registration[..., Any]],
         foreign: Sequence[Source] = (),
         *,
         queues: Sequence[str] | None = None,
@@ -395,7 +395,7 @@ class Worker:
         self._host.cut()
 
 
-def _served_queues(queues: Sequence[str] | None, handlers: Mapping[str, Handler[..., Any]]) -> list[str]:
+def _served_queues(queues: Sequence[str] | None, handlers: Mapping[str, Registration[..., Any]]) -> list[str]:
     if isinstance(queues, str):
         raise ConfigError("queues", "must be a list of names, not one text", queues)
     named = list(dict.fromkeys(queues or [h.options.queue for h in handlers.values()]))
