@@ -7,7 +7,7 @@ DEMO := .venv-demo/bin
 PIP := python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check ruff mypy imports fix bench kill histories galera docs clean python
+.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories galera docs clean python
 
 # Tests start hundreds of Python processes: each would compile every module again, half of its start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,7 +27,7 @@ test: check ## Check, then run every test on real servers (ARGS="-k name" passes
 	@$(BIN)/pytest $(or $(ARGS),-n auto --dist worksteal)
 
 check: .venv/ready ## Lint, check the format, the types and who imports whom
-	@$(MAKE) --no-print-directory --jobs --output-sync ruff mypy imports
+	@$(MAKE) --no-print-directory --jobs --output-sync ruff mypy pyright imports
 
 ruff:
 	@echo "==> ruff"
@@ -37,6 +37,10 @@ ruff:
 mypy:
 	@echo "==> mypy"
 	@$(BIN)/mypy
+
+pyright:
+	@echo "==> pyright"
+	@$(BIN)/pyright --warnings
 
 imports:
 	@echo "==> import-linter"

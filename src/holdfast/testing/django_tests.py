@@ -47,7 +47,7 @@ def _testing() -> bool:
 
 
 def _connections(vendor: str) -> Iterator[Any]:
-    connections = getattr(sys.modules.get("django.db"), "connections", ())
+    connections: Any = getattr(sys.modules.get("django.db"), "connections", ())
     for alias in connections:
         connection = connections[alias]
         if connection.vendor == vendor:
@@ -56,7 +56,8 @@ def _connections(vendor: str) -> Iterator[Any]:
 
 def _is_test_database(connection: Any) -> bool:
     """Tell a test database from one that this test has not asked for: that is still the one of development."""
-    named = (connection.settings_dict.get("TEST") or {}).get("NAME")
+    settings: dict[str, Any] = connection.settings_dict.get("TEST") or {}
+    named = settings.get("NAME")
     if not named:
         return _name(connection).startswith("test_")
     # Copies for parallel tests have a suffix, SQLite's before the extension.

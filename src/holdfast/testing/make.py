@@ -22,7 +22,8 @@ DELETES = (
 
 def new_job(queue: Any = "mail", kind: Any = "noop", *, payload: Any = "{}", **fields: Any) -> NewJob:
     """Make a job that is ready to be enqueued; fields as in `NewJob`."""
-    return NewJob(**({"id": new_id(), "queue": queue, "kind": kind, "payload": payload} | fields))
+    given: dict[str, Any] = {"id": new_id(), "queue": queue, "kind": kind, "payload": payload}
+    return NewJob(**(given | fields))
 
 
 def failure(message: str = "it broke", attempt: int = 1) -> str:

@@ -161,7 +161,8 @@ def test_a_lease_of_the_jobs_own_wins(do: Do, clock: Clock, look: Look) -> None:
 
 def test_each_claim_raises_the_fence_and_counts_the_attempt(do: Do, clock: Clock) -> None:
     do(jobs.enqueue(new_job(max_attempts=9)))
-    fences, attempts = [], []
+    fences: list[int] = []
+    attempts: list[int] = []
     for _ in range(4):
         [lease] = do(jobs.claim("mail", limit=1))
         fences.append(lease.fence)

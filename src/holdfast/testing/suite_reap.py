@@ -89,7 +89,7 @@ def test_an_expired_lease_goes_back_to_its_queue_with_a_backoff(do: Do, clock: C
 
 
 def test_backoff_knows_kind_and_attempt(do: Do, clock: Clock) -> None:
-    asked = []
+    asked: list[tuple[str, int]] = []
 
     def backoff(kind: str, attempt: int) -> float:
         asked.append((kind, attempt))
@@ -117,7 +117,7 @@ def test_the_fence_rises_when_a_lease_is_reaped(do: Do, clock: Clock, look: Look
 def test_a_job_that_kills_every_worker_reaches_the_dead_letters(do: Do, clock: Clock, look: Look) -> None:
     job = new_job(payload='{"n":1}', max_attempts=3)
     do(jobs.enqueue(job))
-    outcomes = []
+    outcomes: list[str] = []
     for _ in range(4):
         [lease] = do(jobs.claim("mail", limit=1, worker="doomed"))
         do(jobs.begin(lease))
