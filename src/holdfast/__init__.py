@@ -1,6 +1,7 @@
 """Holdfast: durable work in the database you already run."""
 
 from holdfast.app import Holdfast
+from holdfast.bound import Bound, Enqueueing
 from holdfast.errors import (
     ConfigError,
     Conflict,
@@ -16,7 +17,7 @@ from holdfast.errors import (
     SchemaMissing,
     UnknownKind,
 )
-from holdfast.handlers import Bound, Handler
+from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.store import migrate as migrate
 from holdfast.values.retry import Cancel, Retry, Snooze
@@ -30,6 +31,7 @@ __all__ = [
     "DatabaseBusy",
     "DatabaseUnavailable",
     "Enqueued",
+    "Enqueueing",
     "Fatal",
     "Handler",
     "Holdfast",

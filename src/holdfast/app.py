@@ -22,7 +22,7 @@ from typing import (
 )
 
 from holdfast import jobs
-from holdfast.bound import Bound, likeness
+from holdfast.bound import Bound, EnqueueHook, check_hook, likeness, with_headers
 from holdfast.context import Around, Context, Middleware
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
 from holdfast.events import Event, JobsEnqueued, log_events
@@ -55,6 +55,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
+H = TypeVar("H", bound=EnqueueHook)
 
 
 class Holdfast:
@@ -79,6 +80,7 @@ class Holdfast:
         self.context = Context(self.store)
         self.events = self.context.events
         self.events.subscribe(Event, log_events)
+        self._enqueue_hooks: list[EnqueueHook] = []
 
     def __repr__(self) -> str:
         return f"<Holdfast {redact(self.url)}>"
@@ -155,6 +157,17 @@ class Holdfast:
 
     # Enqueueing
 
+    def enqueue_hook(self, hook: H) -> H:
+        """Call `hook(new)` for every job that is enqueued, and add the headers that it returns (None: no headers).
+
+        `new` has `kind`, `queue` and the `headers` so far: those that the caller gave and those of hooks before it, all
+        of which stay. It is called before the database is asked, in the caller's thread or event loop, and must not
+        block. What it raises, the caller gets, and nothing is enqueued.
+        """
+        check_hook(hook)
+        self._enqueue_hooks.append(hook)
+        return hook
+
     def bind(
         self,
         kind: str,
@@ -224,6 +237,8 @@ class Holdfast:
         return await self._arun(self._adding_many(bound, notify), tx)
 
     def _adding_one(self, bound: Bound, notify: bool | None) -> _Adding[Enqueued]:
+        if self._enqueue_hooks:
+            bound = with_headers(bound, self._enqueue_hooks, self.options.payload_limit)
         new, drawn = bound.new_job(new_id()), Drawn.now()
         work = jobs.enqueue(new, fresh=True, pattern=bound.pattern)
         if notify is None:
@@ -233,6 +248,8 @@ class Holdfast:
 
     def _adding_many(self, bound: Iterable[Bound], notify: bool | None) -> _Adding[list[Enqueued]]:
         given = _all_bound(bound)
+        if self._enqueue_hooks:
+            given = [with_headers(one, self._enqueue_hooks, self.options.payload_limit) for one in given]
         new = [one.new_job(job_id) for one, job_id in zip(given, new_ids(len(given)), strict=True)]
         drawn = Drawn.now()
         work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))

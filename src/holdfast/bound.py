@@ -1,13 +1,18 @@
-"""Jobs that are ready to be enqueued."""
+"""Jobs that are ready to be enqueued, and the hooks that may add headers to them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from inspect import iscoroutinefunction
+from types import MappingProxyType
 from typing import NamedTuple
 
+from holdfast.errors import ConfigError
 from holdfast.flow import Pattern
 from holdfast.values.ids import bucket
-from holdfast.values.options import EnqueueOptions, HandlerOptions
-from holdfast.values.payload import encode_value
+from holdfast.values.options import EnqueueOptions, HandlerOptions, header_map
+from holdfast.values.payload import decode_value, encode_value
 from holdfast.values.rows import NewJob
 
 
@@ -48,3 +53,49 @@ def likeness(kind: str, said: EnqueueOptions, usual: HandlerOptions, buckets: in
         idempotency_key=said.idempotency_key,
         window_ms=round(said.window * 1000),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueueing:
+    """What an enqueue hook sees of a job that is about to be enqueued; `headers` can only be read."""
+
+    kind: str
+    queue: str
+    headers: Mapping[str, str]
+
+
+EnqueueHook = Callable[[Enqueueing], Mapping[str, str] | None]
+
+
+def check_hook(hook: object) -> None:
+    """Refuse what cannot be an enqueue hook."""
+    if not callable(hook) or iscoroutinefunction(hook):
+        raise ConfigError("enqueue_hook", "must be a `def` function that takes what is being enqueued", hook)
+
+
+def with_headers(bound: Bound, hooks: Iterable[EnqueueHook], limit: int) -> Bound:
+    """Return a job with the headers that hooks add; `limit` is the most bytes that one hook may add.
+
+    Raises: ConfigError when a hook returns something else than headers.
+    """
+    like = bound.like
+    given: dict[str, str] = {} if like.headers is None else decode_value(like.headers)
+    headers = given
+    for hook in hooks:
+        added = hook(Enqueueing(like.kind, like.queue, MappingProxyType(headers)))
+        if added is not None:
+            # A header that is there stays: what was said about one job counts more than what is said about all.
+            headers = {**_checked(added, hook, limit), **headers}
+    if len(headers) == len(given):
+        return bound
+    # Without the pattern: it has the headers that all jobs of the handler share.
+    return Bound(bound.payload, like._replace(headers=encode_value(headers, "headers")))
+
+
+def _checked(added: object, hook: object, limit: int) -> dict[str, str]:
+    field = f"headers of enqueue hook {getattr(hook, '__qualname__', hook)}"
+    headers = header_map(added, field)
+    size = len(encode_value(headers, field).encode())
+    if size > limit:
+        raise ConfigError(field, f"must take at most {limit} bytes (payload_limit)", f"{size} bytes")
+    return headers
