@@ -19,7 +19,8 @@ from holdfast.values.payload import Signature
 from holdfast.values.rows import Enqueued, NewJob
 
 P = ParamSpec("P")
-R = TypeVar("R")
+# Covariant, so that a handler of `async def` is one of Coroutine, too: pyright gives it a class of its own.
+R_co = TypeVar("R_co", covariant=True)
 
 
 class Application(Protocol):
@@ -32,10 +33,10 @@ class Application(Protocol):
     async def aenqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued: ...
 
 
-class Registration(Generic[P, R]):
+class Registration(Generic[P, R_co]):
     """A function that is registered for one kind of job: all that a worker needs to run it, without an application."""
 
-    def __init__(self, fn: Callable[..., R], kind: str, options: HandlerOptions) -> None:
+    def __init__(self, fn: Callable[..., R_co], kind: str, options: HandlerOptions) -> None:
         self.fn = fn
         self.kind = kind
         self.options = options
@@ -50,14 +51,14 @@ class Registration(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.kind}>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> R:
+    def __call__(self, *args: Any, **kwargs: Any) -> R_co:
         return self.fn(*args, **kwargs)
 
 
-class Handler(Registration[P, R]):
+class Handler(Registration[P, R_co]):
     """A function that jobs of one kind run. Calling it calls the function; `enqueue` makes a job of the call."""
 
-    def __init__(self, app: Application, fn: Callable[..., R], kind: str, options: HandlerOptions) -> None:
+    def __init__(self, app: Application, fn: Callable[..., R_co], kind: str, options: HandlerOptions) -> None:
         super().__init__(fn, kind, options)
         self.app = app
         self._like = self.like(EnqueueOptions())

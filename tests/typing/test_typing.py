@@ -1,54 +1,78 @@
-"""The public surface as mypy strict sees it: what must pass, and what must not."""
+"""The public surface as an application's type checkers see it: mypy and pyright, strict and without our plugin.
 
-import os
+They read the sample project, in a folder of its own, with Holdfast found as any installed package is: by `py.typed`.
+"""
+
+import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-COMPLAINT = re.compile(r"^[^:]+:(\d+): error: (.*)$", re.MULTILINE)
+SAMPLE = Path(__file__).parent / "sample"
+MYPY_SAYS = re.compile(r"^(\w+\.py):(\d+): error: (.*)  \[([\w-]+)\]$", re.MULTILINE)
+
+
+class Said(NamedTuple):
+    """One complaint of a checker, or what pyright reveals, which has no rule."""
+
+    file: str
+    line: int
+    rule: str
+    text: str
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for the module, apart from that of `make check`, which other options filled."""
-    return tmp_path_factory.mktemp("mypy")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(SAMPLE, tmp_path_factory.mktemp("application") / "shop"))
 
 
-def mypy(file: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--no-pretty", "--hide-error-context"]
-    return subprocess.run(
-        [*command, "--cache-dir", str(cache), "--follow-imports=silent", str(file)],
-        cwd=ROOT,
-        env=os.environ | {"MYPYPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def pyright_says(project: Path) -> list[Said]:
+    words = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=False)
+    return [
+        Said(Path(one["file"]).name, one["range"]["start"]["line"] + 1, one.get("rule", ""), one["message"])
+        for one in json.loads(done.stdout)["generalDiagnostics"]
+    ]
 
 
-def expected(file: Path) -> dict[int, str]:
-    lines = enumerate(file.read_text().splitlines(), 1)
-    return {number: line.partition("# refused: ")[2] for number, line in lines if "# refused: " in line}
+@pytest.fixture(scope="module")
+def mypy_says(project: Path) -> list[Said]:
+    # A process of its own: inside this one mypy would raise the recursion limit for every test to come.
+    words = [sys.executable, "-m", "mypy", "--no-pretty", "--hide-error-context", "--no-error-summary", "."]
+    done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=False)
+    return [Said(file, int(line), rule, text) for file, line, text, rule in MYPY_SAYS.findall(done.stdout)]
 
 
-def test_what_applications_write_passes_mypy_strict(cache: Path) -> None:
-    done = mypy(HERE / "good.py", cache)
-    assert (done.stdout, done.returncode) == ("", 0), done.stdout + done.stderr
+def comments(word: str) -> dict[tuple[str, int], str]:
+    """Find the comments that begin with a word, by file and line."""
+    found: dict[tuple[str, int], str] = {}
+    for file in SAMPLE.glob("*.py"):
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            if f"# {word}: " in line:
+                found[file.name, number] = line.partition(f"# {word}: ")[2]
+    return found
 
 
-def test_wrong_calls_are_refused_with_the_expected_words(cache: Path, tmp_path: Path) -> None:
-    sample = Path(shutil.copy(HERE / "bad.sample", tmp_path / "bad.py"))
-    done = mypy(sample, cache)
-    found: dict[int, str] = {}
-    for number, message in COMPLAINT.findall(done.stdout):
-        found[int(number)] = found.get(int(number), "") + message
-    wanted = expected(sample)
-    assert found.keys() == wanted.keys(), done.stdout + done.stderr
-    for number, words in wanted.items():
-        assert words in found[number]
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_the_mistakes_are_refused_and_nothing_else(checker: str, request: pytest.FixtureRequest) -> None:
+    rules: dict[tuple[str, int], set[str]] = {}
+    for said in request.getfixturevalue(f"{checker}_says"):
+        if said.rule:
+            rules.setdefault((said.file, said.line), set()).add(said.rule)
+    wanted = {where: rule.split(", ")[checker == "pyright"] for where, rule in comments("error").items()}
+    assert wanted
+    assert rules.keys() == wanted.keys()
+    # What follows from a mistake may be said beside it.
+    assert [where for where in wanted if wanted[where] not in rules[where]] == []
+
+
+def test_pyright_shows_what_enqueue_takes(pyright_says: list[Said]) -> None:
+    shown = {(said.file, said.line): said.text.partition(" is ")[2] for said in pyright_says if not said.rule}
+    assert shown == {where: f'"{kind}"' for where, kind in comments("reveals").items()}
+    assert shown
