@@ -2,6 +2,7 @@
 
 HoldfastError
 ├── ConfigError                (also a ValueError) an option, URL, identifier or handler signature
+├── DriverMissing              (also an ImportError) the database's driver is not installed
 ├── UnknownKind                no handler of that name
 ├── PayloadError
 │   ├── InvalidPayload         an argument that is missing, unexpected, wrongly typed or not JSON
@@ -87,6 +88,16 @@ class ConfigError(HoldfastError, ValueError):
         self.field = field
         self.rule = rule
         self.value = value
+
+
+class DriverMissing(HoldfastError, ImportError):
+    """The driver that speaks to the database cannot be imported."""
+
+    def __init__(self, driver: str, extra: str, why: str) -> None:
+        super().__init__(f'The driver {driver} cannot be imported: {why}. Run: pip install "holdfast-db[{extra}]"')
+        self.driver = driver
+        self.extra = extra
+        self.why = why
 
 
 class UnknownKind(HoldfastError):

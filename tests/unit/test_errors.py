@@ -11,6 +11,7 @@ from holdfast.errors import ConfigError, Fatal, HoldfastError, redact
 
 SAMPLES: list[HoldfastError] = [
     errors.ConfigError("prefix", "must be lower case", "Bad"),
+    errors.DriverMissing("psycopg", "postgres", "No module named 'psycopg'"),
     errors.UnknownKind("mial", ["mail", "report"]),
     errors.InvalidPayload("mail", "order_id", "expected int"),
     errors.PayloadTooLarge("mail", 2_000_000, 1_048_576),

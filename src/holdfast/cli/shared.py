@@ -63,7 +63,6 @@ _EXITS: tuple[tuple[type[Exception], Exit], ...] = (
 )
 # Log lines are written on threads that know no context, so what must not be shown is kept here.
 _urls_in_use: set[str] = set()
-_DRIVERS = {"psycopg": "postgres", "asyncpg": "postgres", "pymysql": "mysql", "aiomysql": "mysql", "asyncmy": "mysql"}
 
 
 class Failure(click.ClickException):
@@ -105,9 +104,6 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, HoldfastError):
         code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.UNEXPECTED)
         return Failure(_one_line(str(error)), code, _hint(error), trace)
-    if isinstance(error, ModuleNotFoundError) and error.name in _DRIVERS:
-        extra = _DRIVERS[error.name]
-        return Failure(f"{error.name} is not installed", Exit.UNEXPECTED, f"pip install 'holdfast-db[{extra}]'", trace)
     hint = "" if trace else "run it again with -v for the traceback"
     return Failure(f"{type(error).__name__}: {_one_line(str(error))}", Exit.UNEXPECTED, hint, trace)
 

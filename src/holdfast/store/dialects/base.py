@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, DriverMissing, HoldfastError
 from holdfast.flow import AsyncSession, Statement
 from holdfast.values.options import StoreOptions
 
@@ -327,3 +328,12 @@ def chain(error: BaseException) -> list[BaseException]:
         found.append(one)
         todo += [one.__cause__, getattr(one, "orig", None)]
     return found
+
+
+@contextmanager
+def importing(driver: str, extra: str) -> Iterator[None]:
+    """Say which extra of ours to install where a driver cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        raise DriverMissing(driver, extra, str(error).partition("\n")[0]) from error

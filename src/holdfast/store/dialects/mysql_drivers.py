@@ -11,6 +11,8 @@ import re
 from functools import cache
 from typing import Any
 
+from holdfast.store.dialects.base import importing
+
 # The protocol's own limit; each connection asks its server for its own.
 LARGEST_PACKET = 1 << 30
 # The client says with it that it understands the news below; the flag is of no use without.
@@ -103,9 +105,10 @@ def given_args(args: tuple[Any, ...]) -> Any:
 @cache
 def sync_class() -> Any:
     """Make PyMySQL's connection one that a handler may `execute` on, as on those of the other databases."""
-    from pymysql.connections import Connection
-    from pymysql.constants.COMMAND import COM_QUERY
-    from pymysql.err import MySQLError, OperationalError
+    with importing("pymysql", "mysql"):
+        from pymysql.connections import Connection
+        from pymysql.constants.COMMAND import COM_QUERY
+        from pymysql.err import MySQLError, OperationalError
 
     class SyncConnection(Watched, Connection):  # type: ignore[misc, unused-ignore]
         def query(self, sql: Any, unbuffered: bool = False) -> Any:
@@ -157,8 +160,9 @@ def sync_class() -> Any:
 @cache
 def async_class() -> Any:
     """As `sync_class`, for asyncmy."""
-    from asyncmy.connection import Connection
-    from asyncmy.errors import MySQLError, OperationalError
+    with importing("asyncmy", "mysql"):
+        from asyncmy.connection import Connection
+        from asyncmy.errors import MySQLError, OperationalError
 
     class AsyncConnection(Watched, Connection):  # type: ignore[misc, unused-ignore]
         async def query(self, sql: Any, unbuffered: bool = False) -> Any:

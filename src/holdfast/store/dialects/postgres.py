@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement
-from holdfast.store.dialects.base import MARK, Dialect, Style, chain
+from holdfast.store.dialects.base import MARK, Dialect, Style, chain, importing
 from holdfast.store.sessions import AsyncpgSession, Clock
 from holdfast.values import urls
 from holdfast.values.options import StoreOptions
@@ -239,7 +239,8 @@ def split_url(url: str, field: str = "url") -> urls.Url:
 
 def connect(url: str, options: StoreOptions) -> Any:
     """Open a psycopg connection that commits only when told to (autocommit with explicit BEGIN)."""
-    import psycopg
+    with importing("psycopg", "postgres"):
+        import psycopg
 
     connection = psycopg.connect(
         split_url(url).written("postgresql"),
@@ -255,7 +256,8 @@ def connect(url: str, options: StoreOptions) -> Any:
 
 async def aconnect(url: str, options: StoreOptions, name: str) -> Any:
     """Open an asyncpg connection, to the first host that answers and is what the URL asks for."""
-    import asyncpg
+    with importing("asyncpg", "postgres"):
+        import asyncpg
 
     *others, last = each_host(split_url(url))
     next_one = (OSError, asyncpg.CannotConnectNowError, asyncpg.exceptions.TargetServerAttributeNotMatched)
