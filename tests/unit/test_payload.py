@@ -402,3 +402,19 @@ class Slotted:
 def test_the_fields_of_a_slotted_dataclass_are_looked_at() -> None:
     with pytest.raises(InvalidPayload, match=r"\.value"):
         encode_value(Slotted(math.nan), "result")
+
+
+@pytest.mark.parametrize("option", ["tx", "notify", "priority", "run_after", "idempotency_key"])
+def test_an_option_of_using_among_the_arguments_is_told_where_it_belongs(option: str) -> None:
+    def send(order_id: int) -> None: ...
+
+    with pytest.raises(InvalidPayload, match=rf"did you mean \.using\({option}=…\)\?") as refused:
+        Signature.of(send, Job).encode("send", (), {"order_id": 1, option: object()}, 1000)
+    assert refused.value.argument == option
+    assert "the handler takes order_id" in str(refused.value)
+
+
+def test_an_option_of_using_that_the_handler_takes_itself_is_an_argument() -> None:
+    def send(priority: int) -> None: ...
+
+    assert Signature.of(send, Job).encode("send", (), {"priority": 1}, 1000) == '{"priority":1}'

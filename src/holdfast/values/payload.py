@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 from msgspec import inspect as shapes
 
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge
+from holdfast.values.options import EnqueueKeywords
 
 _encode = msgspec.json.Encoder().encode
 _convert = msgspec.convert
@@ -29,6 +30,8 @@ _PLAIN = frozenset((str, int, bool, type(None)))
 _BYTES = (bytes, bytearray, memoryview)
 _SETS = (set, frozenset)
 _NOT_JSON = (*_BYTES, *_SETS, msgspec.Raw)
+# What belongs into `using(…)`, and is given to `enqueue` by mistake.
+_USING = ("tx", "notify", *EnqueueKeywords.__annotations__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,13 +128,18 @@ class Signature:
     def _refusal(self, kind: str, given: dict[str, Any], error: Exception) -> InvalidPayload:
         """Say in the handler's terms why msgspec refused."""
         if strange := [name for name in given if name not in self.traits]:
-            why = "it is given by the worker" if strange[0] == self.injected else f"unexpected; {self._takes()}"
-            return InvalidPayload(kind, strange[0], why)
+            return InvalidPayload(kind, strange[0], self._unexpected(strange[0]))
         if missing := [name for name in self.traits if name not in given and name not in self.defaults]:
             return InvalidPayload(kind, missing[0], f"missing; {self._takes()}")
         if isinstance(error, msgspec.ValidationError):
             return InvalidPayload(kind, *_place(error))
         return InvalidPayload(kind, _unwritable(given), _reason(error))
+
+    def _unexpected(self, name: str) -> str:
+        if name == self.injected:
+            return "it is given by the worker"
+        meant = f"did you mean .using({name}=…)? " if name in _USING else ""
+        return f"unexpected; {meant}{self._takes()}"
 
     def _takes(self) -> str:
         return f"the handler takes {', '.join(self.traits) or 'no arguments'}"
