@@ -1,13 +1,16 @@
 """A job enqueued on the caller's connection is there if and only if the caller's transaction commits."""
 
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from holdfast import Job, LeaseLost, jobs
+from holdfast.errors import UnsupportedConnection
 from holdfast.jobs import claim
-from tests.callers.callers import KINDS, NESTING
+from tests.callers.callers import KINDS, NESTING, path_of
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 each_nesting_kind = pytest.mark.parametrize("kind", NESTING, ids=lambda kind: kind.__name__)
@@ -170,3 +173,42 @@ def test_a_kept_savepoint_still_rolls_back_with_the_whole(shop, caller):
         caller.enqueue(shop.hf, shop.receipt.bind(order=2))
     caller.rollback()
     assert (shop.orders, shop.jobs) == (0, 0)
+
+
+class Proxy:
+    """Stands before a connection and says that it is of its class, as the wrappers of tracing libraries do."""
+
+    def __init__(self, wrapped):
+        self.__dict__["wrapped"] = wrapped
+
+    @property
+    def __class__(self):
+        return type(self.wrapped)
+
+    def __getattr__(self, name):
+        return getattr(self.wrapped, name)
+
+
+def test_a_proxy_is_taken_for_what_it_stands_for_whatever_that_is(sqlite_shop, pg_shop):
+    for shop, connect in ((sqlite_shop, lambda url: sqlite3.connect(path_of(url))), (pg_shop, psycopg.connect)):
+        with closing(connect(shop.url)) as connection:
+            shop.receipt.using(tx=Proxy(connection)).enqueue(order=1)
+            assert shop.jobs == 0
+            connection.commit()
+        assert shop.jobs == 1
+    with pytest.raises(UnsupportedConnection):
+        sqlite_shop.receipt.using(tx=Proxy(object())).enqueue(order=1)
+
+
+def test_a_class_derived_from_a_drivers_is_taken_for_that_drivers(sqlite_shop):
+    class Connection(sqlite3.Connection):
+        pass
+
+    shop = sqlite_shop
+    with closing(sqlite3.connect(path_of(shop.url), factory=Connection)) as connection:
+        shop.receipt.using(tx=connection).enqueue(order=1)
+        connection.rollback()
+        assert shop.jobs == 0
+        shop.receipt.using(tx=connection).enqueue(order=1)
+        connection.commit()
+    assert shop.jobs == 1

@@ -87,3 +87,13 @@ def test_what_is_said_about_one_job_leaves_the_pattern(app: tuple[Holdfast, Styl
     async def send(to: str) -> None: ...
 
     assert send.using(queue="bulk").bind(to="other").pattern is None
+
+
+def test_a_transaction_alone_says_nothing_about_the_job_so_it_keeps_the_pattern() -> None:
+    app = Holdfast("sqlite:///:memory:")
+
+    @app.job
+    def send(order: int) -> None: ...
+
+    assert send.using(tx=object()).bind(order=1) == send.bind(order=1)
+    assert send.using(tx=object(), key="order:1").bind(order=1).pattern is None

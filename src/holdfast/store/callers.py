@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, lru_cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast import errors
-from holdfast.flow import AsyncSession, Session
+from holdfast.flow import AsyncSession, Rows, Session, Statement
 from holdfast.store.dialects.base import Dialect, Style
 from holdfast.store.dialects.charsets import acareful, careful
 from holdfast.store.sessions import (
@@ -22,6 +23,7 @@ from holdfast.store.sessions import (
     Clock,
     DbapiSession,
     GreenSession,
+    OwnSession,
     SqlalchemySession,
     translated,
 )
@@ -36,108 +38,110 @@ _STYLES: dict[str, Style] = {
 }
 
 
+Make = Callable[[Any, Dialect, Clock, str], Session]
+AsyncMake = Callable[[Any, Dialect, Clock, str], Awaitable[AsyncSession]]
+
+
 def session(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     """Make a sync session on the caller's connection; `what` names the work in errors."""
-    if _is(tx, "sqlite3", "Connection"):
-        _same(dialect, "sqlite")
-        with translated(dialect):
-            _sqlite_mode_ready(tx, what)
-        return DbapiSession(dialect, lambda: _with_tuples(tx.cursor()), "named", clock)
-    if _is(tx, "psycopg", "Connection"):
-        _same(dialect, "postgres")
-        _psycopg_ready(tx, what)
-        return DbapiSession(dialect, _psycopg_cursor(tx), "pyformat", clock)
-    if _is_mysql(tx):
-        _same(dialect, "mysql")
-        with translated(dialect):
-            _mysql_ready(tx, what)
-        return careful(DbapiSession(dialect, _mysql_cursor(tx), "format", clock), tx.character_set_name())
-    if _is(tx, "sqlalchemy.orm", "Session", "scoped_session"):
-        with translated(dialect), _sqlalchemy_refusals():
-            connection = tx.connection()
-        return _sqlalchemy(connection, dialect, clock, what)
-    if _is(tx, "sqlalchemy", "Connection"):
-        return _sqlalchemy(tx, dialect, clock, what)
-    if _is_django(tx):
-        return _django(tx, dialect, clock, what)
-    if _is_async(tx):
+    own: type = type(tx)
+    # A proxy is of a class of its own, and says that it is of another.
+    cls: type = tx.__class__
+    make = _maker(own) or _maker(cls)
+    if make is not None:
+        return make(tx, dialect, clock, what)
+    if _async_maker(cls) is not None:
         raise errors.WrongColour("enqueue() or complete()", "aenqueue() or acomplete()")
     raise errors.UnsupportedConnection(tx)
 
 
 async def asession(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
     """Make an async session on the caller's connection."""
-    if _is_asyncpg(tx):
-        _same(dialect, "postgres")
-        _asyncpg_ready(tx, what)
-        return AsyncpgSession(dialect, tx, clock)
-    if _is(tx, "psycopg", "AsyncConnection"):
-        _same(dialect, "postgres")
-        _psycopg_ready(tx, what)
-        return AsyncDbapiSession(dialect, _psycopg_async_cursor(tx), "pyformat", clock)
-    if _is_async_mysql(tx):
-        _same(dialect, "mysql")
-        _mysql_ready(tx, what)
-        return acareful(AsyncDbapiSession(dialect, _mysql_async_cursor(tx), "format", clock), tx.character_set_name())
-    if _is(tx, "aiosqlite", "Connection"):
-        _same(dialect, "sqlite")
-        await _aiosqlite_ready(tx, what)
-        return AsyncDbapiSession(dialect, _aiosqlite_cursor(tx), "named", clock)
-    if _is(tx, "sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session", "AsyncConnection"):
-        with translated(dialect), _sqlalchemy_refusals():
-            connection = tx if _is(tx, "sqlalchemy.ext.asyncio", "AsyncConnection") else await tx.connection()
-            inner = await connection.run_sync(_sqlalchemy, dialect, clock, what)
-        return GreenSession(connection.run_sync, inner)
-    if _is_sync(tx):
+    own: type = type(tx)
+    cls: type = tx.__class__
+    make = _async_maker(own) or _async_maker(cls)
+    if make is not None:
+        return await make(tx, dialect, clock, what)
+    if _maker(cls) is not None and not _is_cache(tx):
         raise errors.WrongColour("aenqueue() or acomplete()", "enqueue() or complete()")
     raise errors.UnsupportedConnection(tx)
 
 
-def _is(obj: Any, module: str, *names: str) -> bool:
-    """Tell whether an object is of a class of a module that the application has loaded."""
+# Looked up once for each class, because that takes longer than all else that is asked of a connection. A class never
+# becomes one of a driver's later: it could not be derived from a class of a driver that is not loaded.
+
+
+@lru_cache(maxsize=256)
+def _maker(cls: type) -> Make | None:
+    """Find what makes sync sessions on connections of a class."""
+    if _is(cls, "sqlite3", "Connection"):
+        return _sqlite
+    if _is(cls, "psycopg", "Connection"):
+        return _psycopg
+    if _is_mysql(cls):
+        return _mysql
+    if _is(cls, "sqlalchemy.orm", "Session", "scoped_session"):
+        return _sqlalchemy_session
+    if _is(cls, "sqlalchemy", "Connection"):
+        return _sqlalchemy
+    return _django if _is_django(cls) else None
+
+
+@lru_cache(maxsize=256)
+def _async_maker(cls: type) -> AsyncMake | None:
+    """Find what makes async sessions on connections of a class."""
+    if _is(cls, "asyncpg", "Connection") or _is(cls, "asyncpg.pool", "PoolConnectionProxy"):
+        return _asyncpg
+    if _is(cls, "psycopg", "AsyncConnection"):
+        return _psycopg_async
+    if _is_async_mysql(cls):
+        return _mysql_async
+    if _is(cls, "aiosqlite", "Connection"):
+        return _aiosqlite
+    if _is(cls, "sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session", "AsyncConnection"):
+        return _sqlalchemy_async
+    return None
+
+
+def _is(cls: type, module: str, *names: str) -> bool:
+    """Tell whether a class is one of a module that the application has loaded, or derived from one."""
     loaded = sys.modules.get(module)
     classes = [getattr(loaded, name, None) for name in names] if loaded else []
-    return any(isinstance(cls, type) and isinstance(obj, cls) for cls in classes)
+    return any(isinstance(known, type) and issubclass(cls, known) for known in classes)
 
 
-def _is_asyncpg(tx: Any) -> bool:
-    return _is(tx, "asyncpg", "Connection") or _is(tx, "asyncpg.pool", "PoolConnectionProxy")
+def _is_mysql(cls: type) -> bool:
+    return _is(cls, "pymysql.connections", "Connection") or _is(cls, "MySQLdb.connections", "Connection")
 
 
-def _is_mysql(tx: Any) -> bool:
-    return _is(tx, "pymysql.connections", "Connection") or _is(tx, "MySQLdb.connections", "Connection")
+def _is_async_mysql(cls: type) -> bool:
+    return _is(cls, "aiomysql", "Connection") or _is(cls, "asyncmy", "Connection")
 
 
-def _is_async_mysql(tx: Any) -> bool:
-    return _is(tx, "aiomysql", "Connection") or _is(tx, "asyncmy", "Connection")
-
-
-def _is_django(tx: Any) -> bool:
-    if _is(tx, "django.utils.connection", "ConnectionProxy"):
-        # Django's cache is a proxy of the same class.
-        return hasattr(tx, "vendor")
-    return _is(tx, "django.db.backends.base.base", "BaseDatabaseWrapper")
-
-
-def _is_async(tx: Any) -> bool:
-    return (
-        _is_asyncpg(tx)
-        or _is(tx, "psycopg", "AsyncConnection")
-        or _is(tx, "aiosqlite", "Connection")
-        or _is_async_mysql(tx)
-        or _is(tx, "sqlalchemy.ext.asyncio", "AsyncSession", "async_scoped_session", "AsyncConnection")
+def _is_django(cls: type) -> bool:
+    return _is(cls, "django.utils.connection", "ConnectionProxy") or _is(
+        cls, "django.db.backends.base.base", "BaseDatabaseWrapper"
     )
 
 
-def _is_sync(tx: Any) -> bool:
-    return (
-        _is(tx, "sqlite3", "Connection")
-        or _is(tx, "psycopg", "Connection")
-        or _is_mysql(tx)
-        or _is(tx, "sqlalchemy", "Connection")
-        or _is(tx, "sqlalchemy.orm", "Session", "scoped_session")
-        or _is_django(tx)
-    )
+def _is_cache(tx: Any) -> bool:
+    """Tell Django's cache from its connection: both are proxies of the same class."""
+    return _is(tx.__class__, "django.utils.connection", "ConnectionProxy") and not hasattr(tx, "vendor")
+
+
+class CallersSession(OwnSession):
+    """A sync connection of the caller's. Only a handler's enqueue goes the short way, because it gives no rows.
+
+    Those may come in an encoding of the caller's, which the long way reads.
+    """
+
+    def run(self, statement: Statement) -> Rows:
+        if statement.pattern is None:
+            return DbapiSession.run(self, statement)
+        rows = OwnSession.run(self, statement)
+        self._kept.close()
+        self._kept = None
+        return rows
 
 
 def _same(dialect: Dialect, got: str) -> None:
@@ -145,21 +149,29 @@ def _same(dialect: Dialect, got: str) -> None:
         raise errors.WrongDatabase(dialect.name, got)
 
 
-def _sqlite_ready(tx: Any, what: str) -> None:
+def _sqlite(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
+    _same(dialect, "sqlite")
+    with translated(dialect):
+        _sqlite_mode_ready(tx, what)
+    return CallersSession(dialect, lambda: _with_tuples(tx.cursor()), "named", clock)
+
+
+def _sqlite_ready(tx: Any, what: str) -> bool:
+    """Refuse a connection without a transaction, and tell whether one is open already."""
     try:
-        inside = tx.in_transaction
+        inside: bool = tx.in_transaction
     except Exception as error:
         raise errors.ConnectionClosed from error
     # By default sqlite3 opens the transaction itself, at the first statement that starts with INSERT, UPDATE, DELETE or
     # REPLACE, as all do that run on a caller's connection. It does not with isolation_level=None.
     if not inside and tx.isolation_level is None:
         raise errors.NoTransaction(what)
+    return inside
 
 
 def _sqlite_mode_ready(tx: Any, what: str) -> None:
     """Refuse Python 3.12's autocommit=True too, which overrules isolation_level; only the owning thread can ask."""
-    _sqlite_ready(tx, what)
-    if not tx.in_transaction and getattr(tx, "autocommit", None) is True:
+    if not _sqlite_ready(tx, what) and getattr(tx, "autocommit", None) is True:
         raise errors.NoTransaction(what)
 
 
@@ -168,55 +180,94 @@ def _with_tuples(cursor: Any) -> Any:
     return cursor
 
 
-async def _aiosqlite_ready(tx: Any, what: str) -> None:
+async def _aiosqlite(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
+    _same(dialect, "sqlite")
     # None when closed or not yet awaited. aiosqlite's public face has no `autocommit`, nor a way to its thread.
     if tx._connection is None:
         raise errors.ConnectionClosed
     await tx._execute(_sqlite_mode_ready, tx._connection, what)
 
-
-def _aiosqlite_cursor(tx: Any) -> Callable[[], Awaitable[Any]]:
-    async def make() -> Any:
+    async def cursor() -> Any:
         return _with_tuples(await tx.cursor())
 
-    return make
+    return AsyncDbapiSession(dialect, cursor, "named", clock)
+
+
+class _Psycopg(NamedTuple):
+    """What is needed of psycopg, imported once."""
+
+    cursor: Any
+    async_cursor: Any
+    idle: int
+    unknown: int
+
+    @classmethod
+    @cache
+    def parts(cls) -> _Psycopg:
+        from psycopg import AsyncCursor, Cursor
+        from psycopg.pq import TransactionStatus
+        from psycopg.rows import tuple_row
+
+        # Plain cursors that give tuples, whatever cursor and row factory the caller has set.
+        plain, aplain = partial(Cursor, row_factory=tuple_row), partial(AsyncCursor, row_factory=tuple_row)
+        return cls(plain, aplain, int(TransactionStatus.IDLE), int(TransactionStatus.UNKNOWN))
+
+
+def _psycopg(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
+    _same(dialect, "postgres")
+    _psycopg_ready(tx, what)
+    return CallersSession(dialect, partial(_Psycopg.parts().cursor, tx), "pyformat", clock)
+
+
+async def _psycopg_async(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
+    _same(dialect, "postgres")
+    _psycopg_ready(tx, what)
+
+    async def cursor() -> Any:
+        return _Psycopg.parts().async_cursor(tx)
+
+    return AsyncDbapiSession(dialect, cursor, "pyformat", clock)
 
 
 def _psycopg_ready(tx: Any, what: str) -> None:
-    from psycopg.pq import TransactionStatus
-
-    status = tx.info.transaction_status
-    if tx.closed or status == TransactionStatus.UNKNOWN:
+    parts = _Psycopg.parts()
+    status = tx.pgconn.transaction_status
+    if status == parts.unknown:
         raise errors.ConnectionClosed
-    if tx.autocommit and status == TransactionStatus.IDLE:
+    if status == parts.idle and tx.autocommit:
         raise errors.NoTransaction(what)
 
 
-def _psycopg_cursor(tx: Any) -> Callable[[], Any]:
-    """Make plain cursors that give tuples, whatever cursor and row factory the caller has set."""
-    from psycopg import Cursor
-    from psycopg.rows import tuple_row
+def _mysql(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
+    _same(dialect, "mysql")
+    with translated(dialect):
+        _mysql_ready(tx, what)
+    # Plain cursors that give tuples, whatever cursor class the caller has set.
+    package = "pymysql" if _is(tx.__class__, "pymysql.connections", "Connection") else "MySQLdb"
+    cursor = partial(tx.cursor, import_module(f"{package}.cursors").Cursor)
+    return careful(CallersSession(dialect, cursor, "format", clock), tx.character_set_name())
 
-    return lambda: Cursor(tx, row_factory=tuple_row)
 
+async def _mysql_async(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
+    _same(dialect, "mysql")
+    _mysql_ready(tx, what)
 
-def _psycopg_async_cursor(tx: Any) -> Callable[[], Awaitable[Any]]:
-    from psycopg import AsyncCursor
-    from psycopg.rows import tuple_row
+    async def cursor() -> Any:
+        if _is(tx.__class__, "asyncmy", "Connection"):
+            return tx.cursor(import_module("asyncmy.cursors").Cursor)
+        return await tx.cursor(import_module("aiomysql").Cursor)
 
-    async def make() -> Any:
-        return AsyncCursor(tx, row_factory=tuple_row)
-
-    return make
+    return acareful(AsyncDbapiSession(dialect, cursor, "format", clock), tx.character_set_name())
 
 
 def _mysql_ready(tx: Any, what: str) -> None:
     """Check a MySQL driver's connection; without autocommit its first statement opens the transaction."""
-    if not (tx.connected if _is(tx, "asyncmy", "Connection") else tx.open if _is_mysql(tx) else not tx.closed):
+    cls = tx.__class__
+    if not (tx.connected if _is(cls, "asyncmy", "Connection") else tx.open if _is_mysql(cls) else not tx.closed):
         raise errors.ConnectionClosed
     # The protocol has one result at a time: these drivers throw away the rest of one when the next statement comes.
     # mysqlclient does not tell, and refuses the statement itself.
-    if not _is(tx, "MySQLdb.connections", "Connection") and tx._result is not None and tx._result.unbuffered_active:
+    if not _is(cls, "MySQLdb.connections", "Connection") and tx._result is not None and tx._result.unbuffered_active:
         raise errors.TransactionError(errors.UNREAD)
     if tx.get_autocommit() and not _in_mysql_transaction(tx):
         raise errors.NoTransaction(what)
@@ -224,11 +275,11 @@ def _mysql_ready(tx: Any, what: str) -> None:
 
 def _in_mysql_transaction(tx: Any) -> bool:
     """Tell whether a connection in autocommit is inside a transaction that was begun by hand."""
-    if _is(tx, "pymysql.connections", "Connection"):
+    if _is(tx.__class__, "pymysql.connections", "Connection"):
         from pymysql.constants import SERVER_STATUS
 
         return bool(tx.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
-    if _is_async_mysql(tx):
+    if _is_async_mysql(tx.__class__):
         return bool(tx.get_transaction_status())
     # mysqlclient does not tell; a savepoint outlives its own statement only inside a transaction.
     cursor = tx.cursor()
@@ -242,20 +293,10 @@ def _in_mysql_transaction(tx: Any) -> bool:
     return True
 
 
-def _mysql_cursor(tx: Any) -> Callable[[], Any]:
-    """Make plain cursors that give tuples, whatever cursor class the caller has set."""
-    package = "pymysql" if _is(tx, "pymysql.connections", "Connection") else "MySQLdb"
-    plain = import_module(f"{package}.cursors").Cursor
-    return lambda: tx.cursor(plain)
-
-
-def _mysql_async_cursor(tx: Any) -> Callable[[], Awaitable[Any]]:
-    async def make() -> Any:
-        if _is(tx, "asyncmy", "Connection"):
-            return tx.cursor(import_module("asyncmy.cursors").Cursor)
-        return await tx.cursor(import_module("aiomysql").Cursor)
-
-    return make
+async def _asyncpg(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
+    _same(dialect, "postgres")
+    _asyncpg_ready(tx, what)
+    return AsyncpgSession(dialect, tx, clock)
 
 
 def _asyncpg_ready(tx: Any, what: str) -> None:
@@ -294,6 +335,20 @@ def _sqlalchemy_refusals() -> Iterator[None]:
         raise errors.TransactionError(f"What was given as tx= cannot be used now: {error}") from error
 
 
+def _sqlalchemy_session(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
+    with translated(dialect), _sqlalchemy_refusals():
+        connection = tx.connection()
+    return _sqlalchemy(connection, dialect, clock, what)
+
+
+async def _sqlalchemy_async(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
+    with translated(dialect), _sqlalchemy_refusals():
+        is_connection = _is(tx.__class__, "sqlalchemy.ext.asyncio", "AsyncConnection")
+        connection = tx if is_connection else await tx.connection()
+        inner = await connection.run_sync(_sqlalchemy, dialect, clock, what)
+    return GreenSession(connection.run_sync, inner)
+
+
 def _sqlalchemy(connection: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     if connection.closed:
         raise errors.ConnectionClosed
@@ -321,13 +376,14 @@ def _sqlalchemy(connection: Any, dialect: Dialect, clock: Clock, what: str) -> S
 def _sqlalchemy_driver_ready(pooled: Any, what: str) -> None:
     """Check the driver's connection below SQLAlchemy's: it may be in autocommit by its own settings."""
     raw = pooled.driver_connection
-    if _is(raw, "sqlite3", "Connection"):
+    cls = raw.__class__
+    if _is(cls, "sqlite3", "Connection"):
         _sqlite_mode_ready(raw, what)
-    elif _is(raw, "aiosqlite", "Connection"):
+    elif _is(cls, "aiosqlite", "Connection"):
         _sqlite_ready(raw._conn, what)
-    elif _is(raw, "psycopg", "Connection", "AsyncConnection"):
+    elif _is(cls, "psycopg", "Connection", "AsyncConnection"):
         _psycopg_ready(raw, what)
-    elif _is_mysql(raw) or _is_async_mysql(raw):
+    elif _is_mysql(cls) or _is_async_mysql(cls):
         _mysql_ready(raw, what)
     elif getattr(pooled.dbapi_connection, "isolation_level", None) == "autocommit":
         # asyncpg's adapter opens the transaction at the first statement, so only its setting can be asked.
@@ -335,6 +391,8 @@ def _sqlalchemy_driver_ready(pooled: Any, what: str) -> None:
 
 
 def _django(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
+    if _is_cache(tx):
+        raise errors.UnsupportedConnection(tx)
     _same(dialect, _database(tx.vendor))
     if tx.closed_in_transaction:
         raise errors.ConnectionClosed
@@ -343,7 +401,7 @@ def _django(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     with translated(dialect):
         if tx.get_autocommit() and not tx.in_atomic_block:
             raise errors.NoTransaction(what)
-    session = DbapiSession(dialect, tx.cursor, "format", clock)
+    session = CallersSession(dialect, tx.cursor, "format", clock)
     return careful(session, tx.connection.character_set_name()) if _is_mysqls(dialect) else session
 
 
