@@ -11,8 +11,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
-    Generic,
-    NamedTuple,
     ParamSpec,
     Self,
     TypeVar,
@@ -56,6 +54,9 @@ R = TypeVar("R")
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 H = TypeVar("H", bound=EnqueueHook)
+# What is to be added: the rows, the work, and what to do instead of it once a first try has failed. A plain tuple,
+# because one is made for every enqueue.
+Adding = tuple[Sequence[NewJob], Flow[T], Callable[[], Flow[T]]]
 
 
 class Holdfast:
@@ -236,47 +237,42 @@ class Holdfast:
         """The async twin of `enqueue_many`."""
         return await self._arun(self._adding_many(bound, notify), tx)
 
-    def _adding_one(self, bound: Bound, notify: bool | None) -> _Adding[Enqueued]:
+    def _adding_one(self, bound: Bound, notify: bool | None) -> Adding[Enqueued]:
         if self._enqueue_hooks:
             bound = with_headers(bound, self._enqueue_hooks, self.options.payload_limit)
         new, drawn = bound.new_job(new_id()), Drawn.now()
         work = jobs.enqueue(new, fresh=True, pattern=bound.pattern)
         if notify is None:
-            return _Adding((new,), work, lambda: again(jobs.enqueue, new, drawn))
+            return (new,), work, lambda: again(jobs.enqueue, new, drawn)
         switch(notify, "notify")
-        return _Adding((new,), notifying(work, notify), lambda: notifying(again(jobs.enqueue, new, drawn), notify))
+        return (new,), notifying(work, notify), lambda: notifying(again(jobs.enqueue, new, drawn), notify)
 
-    def _adding_many(self, bound: Iterable[Bound], notify: bool | None) -> _Adding[list[Enqueued]]:
+    def _adding_many(self, bound: Iterable[Bound], notify: bool | None) -> Adding[list[Enqueued]]:
         given = _all_bound(bound)
         if self._enqueue_hooks:
             given = [with_headers(one, self._enqueue_hooks, self.options.payload_limit) for one in given]
         new = [one.new_job(job_id) for one, job_id in zip(given, new_ids(len(given)), strict=True)]
         drawn = Drawn.now()
         work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))
-        return _Adding(new, work, lambda: notifying(again(jobs.enqueue_many, new, drawn), notify))
+        return new, work, lambda: notifying(again(jobs.enqueue_many, new, drawn), notify)
 
-    def _run(self, adding: _Adding[T], tx: Any) -> T:
-        if tx is None:
-            answer = self.store.run(adding.work, adding.again)
-        else:
-            answer = self.store.run_in(tx, adding.work, adding.what)
-        self._tell(adding, answer, tx)
+    def _run(self, adding: Adding[T], tx: Any) -> T:
+        new, work, instead = adding
+        answer = self.store.run(work, instead) if tx is None else self.store.run_in(tx, work, _named(new))
+        self._tell(new, answer, tx)
         return answer
 
-    async def _arun(self, adding: _Adding[T], tx: Any) -> T:
-        if tx is None:
-            answer = await self.store.arun(adding.work, adding.again)
-        else:
-            answer = await self.store.arun_in(tx, adding.work, adding.what)
-        self._tell(adding, answer, tx)
+    async def _arun(self, adding: Adding[T], tx: Any) -> T:
+        new, work, instead = adding
+        answer = await (self.store.arun(work, instead) if tx is None else self.store.arun_in(tx, work, _named(new)))
+        self._tell(new, answer, tx)
         return answer
 
-    def _tell(self, adding: _Adding[Any], answer: Enqueued | list[Enqueued] | Any, tx: Any) -> None:
+    def _tell(self, new: Sequence[NewJob], answer: Any, tx: Any) -> None:
         """Say what was added, and wake the workers of this process."""
         if self.events.wants(JobsEnqueued):
-            answers = [answer] if isinstance(answer, Enqueued) else answer
-            ids = [each.id for each in answers]
-            self.events.emit(JobsEnqueued(ids, [job.kind for job in adding.new], tx is not None))
+            ids = [each.id for each in ((answer,) if isinstance(answer, Enqueued) else answer)]
+            self.events.emit(JobsEnqueued(ids, [job.kind for job in new], tx is not None))
         if tx is None:
             self.context.wake_workers()
 
@@ -352,17 +348,8 @@ class JobDecorator:
         return handler
 
 
-class _Adding(NamedTuple, Generic[T]):
-    """What is to be added: the rows, the work, and what to do instead once a first try has failed."""
-
-    new: Sequence[NewJob]
-    work: Flow[T]
-    again: Callable[[], Flow[T]]
-
-    @property
-    def what(self) -> str:
-        """What errors call it."""
-        return self.new[0].kind if self.new else "nothing"
+def _named(new: Sequence[NewJob]) -> str:
+    return new[0].kind if new else "nothing"
 
 
 def _all_bound(bound: object) -> list[Bound]:

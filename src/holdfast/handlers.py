@@ -105,7 +105,9 @@ class Handler(Registration[P, R_co]):
         self, like: NewJob, args: tuple[Any, ...], kwargs: dict[str, Any], pattern: Pattern | None = None
     ) -> Bound:
         """Check arguments and make a job like this of them."""
-        return Bound(self.signature.encode(self.kind, args, kwargs, self.app.options.payload_limit), like, pattern)
+        payload = self.signature.encode(self.kind, args, kwargs, self.app.options.payload_limit)
+        # Without the frame of Bound's own `__new__`, as in `Bound.new_job`.
+        return tuple.__new__(Bound, (payload, like, pattern))  # pyright: ignore[reportUnknownMemberType]
 
 
 class Using(Generic[P]):
