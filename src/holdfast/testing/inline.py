@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from holdfast import admin, events, jobs
@@ -58,13 +59,13 @@ def run_due(
     attempt is recorded; `raise_errors=False` leaves it to the outcome. Not inside a running event loop: `arun_due`.
     Inside Django's tests it refuses a database other than theirs; `own_database=True` says that it is for tests, too.
     """
-    options = {"ahead": ahead, "raise_errors": raise_errors, "limit": limit, "own_database": own_database}
-    return asyncio.run(_run_and_close(app, options))
+    run = partial(arun_due, app, ahead=ahead, raise_errors=raise_errors, limit=limit, own_database=own_database)
+    return asyncio.run(_run_and_close(app, run))
 
 
-async def _run_and_close(app: Holdfast, options: dict[str, Any]) -> list[Ran]:
+async def _run_and_close(app: Holdfast, run: Callable[[], Awaitable[list[Ran]]]) -> list[Ran]:
     try:
-        return await arun_due(app, **options)
+        return await run()
     finally:
         app.store.forget_loop()
 
