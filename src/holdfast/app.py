@@ -46,7 +46,7 @@ from holdfast.values.retry import Duration, Retry
 from holdfast.values.rows import Enqueued, NewJob
 
 if TYPE_CHECKING:
-    from holdfast.foreign.served import Foreign
+    from holdfast.foreign import Foreign
     from holdfast.worker import Worker
 
 P = ParamSpec("P")
@@ -279,7 +279,7 @@ class Holdfast:
     @cached_property
     def foreign(self) -> Foreign:
         """Tables that programs in other languages share: `hf.foreign.pdo(…)`, `hf.foreign.durable(…)`."""
-        from holdfast.foreign.served import Foreign
+        from holdfast.foreign import Foreign
 
         return Foreign(self.context)
 

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import errors, events
 from holdfast.events import Event
-from holdfast.foreign.served import DurableSteps, Foreign, PdoQueue
+from holdfast.foreign import DurableSteps, Foreign, PdoQueue
 from holdfast.life.source import Source
 from holdfast.store.dialects.base import TABLES
 from holdfast.values import options

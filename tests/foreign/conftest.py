@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.flow import Flow, Rows, Statement, Steps, flow
-from holdfast.foreign.served import DurableSteps, PdoQueue
+from holdfast.foreign import DurableSteps, PdoQueue
 from holdfast.testing.clock import Clock
 from tests.servers import MariaDB, MySQL
 

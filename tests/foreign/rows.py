@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.foreign.served import PdoQueue
+from holdfast.foreign import PdoQueue
 from holdfast.values.failure import ErrorRecord
 from holdfast.values.rows import Finish, Lease, PutBack
 from tests.foreign.conftest import Do, Sql

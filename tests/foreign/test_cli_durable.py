@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.cli import foreign
-from holdfast.foreign.served import DurableSteps
+from holdfast.foreign import DurableSteps
 from holdfast.foreign.views import ANY, list_rows
 from tests.cli.conftest import Run, lines, place, run  # noqa: F401 - fixtures
 from tests.foreign.conftest import Sql

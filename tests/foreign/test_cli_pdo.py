@@ -11,7 +11,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.cli import foreign
 from holdfast.errors import ForeignTablesMissing, SchemaMissing
-from holdfast.foreign.served import PdoQueue
+from holdfast.foreign import PdoQueue
 from holdfast.foreign.views import ANY
 from tests.cli.conftest import Run, lines, place, run  # noqa: F401 - fixtures
 from tests.foreign.conftest import Sql

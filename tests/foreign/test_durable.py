@@ -7,8 +7,8 @@ import pytest
 
 from holdfast import Cancel, Fatal, Holdfast, Job, Retry, Snooze
 from holdfast.errors import ConfigError, LeaseLost
+from holdfast.foreign import DurableSteps
 from holdfast.foreign.checkup import examine
-from holdfast.foreign.served import DurableSteps
 from holdfast.foreign.views import list_failed, list_rows, overview
 from holdfast.testing.clock import Clock
 from holdfast.values.rows import Finish, Lease, PutBack

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast.errors import InvalidPayload, LeaseLost, NoTransaction, PayloadTooLarge
-from holdfast.foreign.served import PdoQueue
+from holdfast.foreign import PdoQueue
 from holdfast.store.dialects.mysql import split_url
 from holdfast.testing.clock import Clock
 from tests.foreign.conftest import Do, Sql, ids

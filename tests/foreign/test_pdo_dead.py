@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast.errors import ConfigError, Conflict, JobNotFound
+from holdfast.foreign import PdoQueue
 from holdfast.foreign.checkup import examine
-from holdfast.foreign.served import PdoQueue
 from holdfast.foreign.views import list_failed, list_rows, overview
 from holdfast.testing.clock import Clock
 from tests.foreign.conftest import Do, Sql, ids

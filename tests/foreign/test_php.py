@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.foreign.served import PdoQueue
+from holdfast.foreign import PdoQueue
 from tests.foreign.conftest import Sql, ids
 from tests.foreign.mini_worker import drain
 from tests.foreign.php import Php, answer

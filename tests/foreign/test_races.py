@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import DatabaseBusy
-from holdfast.foreign.served import DurableSteps, PdoQueue
+from holdfast.foreign import DurableSteps, PdoQueue
 from holdfast.testing.clock import Clock
 from holdfast.values.rows import Finish, Lease
 from tests.foreign.conftest import Sql, ids

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.foreign.served import DurableSteps, PdoQueue
+from holdfast.foreign import DurableSteps, PdoQueue
 from tests.foreign.conftest import Sql
 from tests.foreign.rows import URN
 from tests.worker.test_broken_outcomes import FATAL, RAISED, RETURNED

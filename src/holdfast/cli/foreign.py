@@ -24,7 +24,7 @@ from holdfast.values.views import DeadGroup, JobView
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.flow import Flow
-    from holdfast.foreign.served import DurableSteps, PdoQueue
+    from holdfast.foreign import DurableSteps, PdoQueue
     from holdfast.store import Store
 
 Read = Callable[..., "Flow[list[JobView]]"]

@@ -1,4 +1,9 @@
-"""Tables that programs in other languages share: `hf.foreign.pdo(…)` and `hf.foreign.durable(…)`.
+"""Foreign tables, which programs in other languages share: `hf.foreign.pdo(…)` and `hf.foreign.durable(…)`.
 
-Foreign words (urn, reserve, ack, grp, step) stay inside this package.
+Each kind is a folder with its flows, its worker's half (a `Source`) and its people's half (a `Desk`). Foreign words
+(urn, reserve, ack, grp, step) stay inside this package.
 """
+
+from holdfast.foreign.durable.steps import DurableSteps as DurableSteps
+from holdfast.foreign.pdo.queue import PdoQueue as PdoQueue
+from holdfast.foreign.registry import Foreign as Foreign

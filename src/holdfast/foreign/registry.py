@@ -1,0 +1,103 @@
+"""`hf.foreign`: the foreign tables of one application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from holdfast.context import Context
+from holdfast.errors import ConfigError
+from holdfast.foreign.durable.flows import DurableTables
+from holdfast.foreign.durable.steps import DurableSteps
+from holdfast.foreign.loader import load, name_of
+from holdfast.foreign.pdo.flows import Backoff, PdoTables, Unknown
+from holdfast.foreign.pdo.queue import PdoQueue
+from holdfast.values.options import text
+from holdfast.values.retry import LONGEST_LEASE, Duration, seconds
+
+T = TypeVar("T")
+
+
+class Foreign:
+    """The foreign tables of one application; `sources` is what its workers serve."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._made: dict[str, tuple[object, PdoQueue | DurableSteps]] = {}
+
+    @property
+    def sources(self) -> list[PdoQueue | DurableSteps]:
+        return [source for _, source in self._made.values()]
+
+    def pdo(
+        self,
+        table: str = "jobs",
+        failed_table: str | None = None,
+        queue: str = "default",
+        queues: Sequence[str] | None = None,
+        retry_after: int = 90,
+        timezone: str = "UTC",
+        max_attempts: int = 3,
+        backoff: Sequence[Duration] = (1, 5, 15),
+        unknown: Unknown = "fail",
+    ) -> PdoQueue:
+        """Serve the tables of InitPHP Queue's PDO transport, on MySQL, MariaDB or SQLite.
+
+        queue: for what is published without one. queues: those to serve, in this order; by default `queue` alone.
+        retry_after, timezone: as the PHP processes have them; all programs on the tables must agree.
+        max_attempts, backoff: when a failed message is tried again, in seconds; the last delay repeats.
+        unknown: what becomes of a message that no handler takes: fail (an attempt), delete, release (for later),
+        dead_letter.
+        """
+        name_of(table, "table", 52)
+        failed = name_of(failed_table or f"{table}_failed", "failed_table", 60)
+        if failed.lower() == table.lower():
+            raise ConfigError("failed_table", "must be another table than the queue's", failed)
+        name = f"pdo:{table}"
+        names = {"foreign_jobs": table, "foreign_jobs_reserve_idx": f"{table}_reserve_idx", "foreign_failed": failed}
+        tables = PdoTables(
+            load(self._context.store.dialect, "pdo", name, names),
+            queue,
+            retry_after,
+            timezone,
+            Backoff.of(max_attempts, backoff),
+            unknown,
+        )
+        served = _names([queue] if queues is None else queues, "queues")
+        return self._once(name, (tables, served), lambda: PdoQueue(self._context, name, tables, served))
+
+    def durable(
+        self, prefix: str = "durable", partition: str | None = None, lease: Duration = 30, max_losses: int = 3
+    ) -> DurableSteps:
+        """Serve the remote steps of a durable engine, on PostgreSQL, MySQL or MariaDB.
+
+        prefix, partition: as the engine has them. lease: how long a worker may be silent before another takes over; all
+        workers on the tables must agree. max_losses: how many workers may vanish with one attempt before it fails.
+        """
+        tasks = f"{name_of(prefix, 'prefix', 39)}_transport_tasks"
+        name = f"durable:{prefix}" + (f"@{partition}" if partition else "")
+        names = {
+            "foreign_tasks": tasks,
+            "foreign_results": f"{prefix}_transport_results",
+            "foreign_index": f"{tasks}_grp_idx",
+            "foreign_lock": tasks,
+        }
+        queries = load(self._context.store.dialect, "durable", name, names)
+        lease_ms = round(seconds(lease, "lease", at_least=1.0, at_most=LONGEST_LEASE) * 1000)
+        tables = DurableTables(queries, partition, lease_ms, max_losses)
+        return self._once(name, tables, lambda: DurableSteps(self._context, name, tables))
+
+    def _once(self, name: str, settings: object, make: Callable[[], T]) -> T:
+        """Make one source for one set of tables: asked for again, it is the same object, or an error."""
+        if name not in self._made:
+            self._made[name] = (settings, make())  # type: ignore[assignment]
+        known, source = self._made[name]
+        if known != settings:
+            raise ConfigError(name, "is served already, with other settings; keep the object and use it again", name)
+        return source  # type: ignore[return-value]
+
+
+def _names(values: Sequence[str], field: str) -> tuple[str, ...]:
+    if isinstance(values, str) or not values:
+        raise ConfigError(field, "must be a list of at least one name", values)
+    return tuple(text(value, field, 255) for value in values)

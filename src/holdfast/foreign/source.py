@@ -1,0 +1,103 @@
+"""What every kind of foreign tables shares as a worker's source: handlers, and flows run in either colour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from holdfast.context import Context
+from holdfast.errors import ConfigError, ForeignTablesMissing, SchemaMissing
+from holdfast.flow import Flow
+from holdfast.foreign.queries import Queries
+from holdfast.handlers import Registration
+from holdfast.life.expiry import Backoff
+from holdfast.values.options import HandlerOptions
+from holdfast.values.rows import Lease
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class ForeignHandler(Registration[P, R]):
+    """A handler whose jobs come from foreign tables. It has no `enqueue`: they are published or dispatched there."""
+
+
+class ForeignTables(Protocol):
+    """One set of foreign tables: its queries, and the settings that its programs agree on."""
+
+    @property
+    def queries(self) -> Queries: ...
+
+
+class ForeignSource:
+    """What all kinds share: handlers, and flows run on the application's store in either colour."""
+
+    tables: ForeignTables
+    ours = False
+
+    def __init__(self, context: Context, name: str) -> None:
+        self._context = context
+        self.name = name
+        self._handlers: dict[str, ForeignHandler[..., Any]] = {}
+        self.handlers: Mapping[str, ForeignHandler[..., Any]] = self._handlers
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def _register(self, kind: str, fn: Callable[P, R], options: HandlerOptions) -> ForeignHandler[P, R]:
+        if kind in self.handlers:
+            raise ConfigError(kind, f"has a handler on {self.name} already", kind)
+        handler: ForeignHandler[P, R] = ForeignHandler(fn, kind, options)
+        self._check(handler)
+        self._handlers[kind] = handler
+        return handler
+
+    # Flows on the application's store. They name their own tables where those are missing, not ours.
+
+    def _run(self, work: Flow[T]) -> T:
+        with self._naming():
+            return self._context.store.run(work)
+
+    async def _arun(self, work: Flow[T]) -> T:
+        with self._naming():
+            return await self._context.store.arun(work)
+
+    def _run_in(self, tx: Any, work: Flow[T], what: str) -> T:
+        with self._naming():
+            return self._context.store.run_in(tx, work, what)
+
+    async def _arun_in(self, tx: Any, work: Flow[T], what: str) -> T:
+        with self._naming():
+            return await self._context.store.arun_in(tx, work, what)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except SchemaMissing as error:
+            raise ForeignTablesMissing(self.name, self.tables.queries.tables) from error
+
+    def check(self) -> Flow[None]:
+        """Raise ForeignTablesMissing unless the tables are there."""
+        return Flow("check", self.tables.queries.check)
+
+    def _check(self, handler: ForeignHandler[..., Any]) -> None:
+        """Refuse a handler that these tables cannot serve."""
+
+    def _busy(self, leases: Mapping[str, int]) -> frozenset[str]:
+        """Name the kinds that have a handler, but no room in this worker now."""
+        return frozenset(self.handlers) - leases.keys()
+
+    def executor(self, kind: str) -> str:
+        return "handler"
+
+    def begin(self, lease: Lease) -> None:
+        """Nothing: the contract counts attempts as it does, and its tables have no place for more."""
+
+    def reap(self, exclude: Sequence[Lease], limit: int, backoff: Backoff) -> None:
+        """Nothing: a claim takes over what its holder left."""
+
+    def release_strays(self, worker: str, known: Sequence[Lease]) -> None:
+        """Nothing: what a lost reply to a claim left behind waits for the end of its lease."""
