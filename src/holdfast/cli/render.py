@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from holdfast.values.words import age as age
+from holdfast.values.words import clean as clean
+from holdfast.values.words import one_line as one_line
+from holdfast.values.words import plural as plural
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -37,44 +42,9 @@ class Column:
     right: bool = False
 
 
-def age(span: timedelta | float) -> str:
-    """Write a span in its two largest units: 45 s, 3 m 12 s, 2 h 5 m, 4 d 3 h."""
-    total = int(span.total_seconds() if isinstance(span, timedelta) else span)
-    if total < 0:
-        return f"in {age(-total)}"
-    if total < 60:
-        return f"{total} s"
-    minutes, seconds = divmod(total, 60)
-    if minutes < 60:
-        return f"{minutes} m {seconds} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes} m"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
-
-
 def moment(at: datetime | None) -> str:
     """Write a time in the local zone."""
     return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def clean(value: object) -> str:
-    """Make any value one line of text without control characters: rows may hold what a terminal would obey."""
-    text = "" if value is None else str(value)
-    text = " ".join(text.split())
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
-def one_line(value: Any, limit: int = 120) -> str:
-    """Shorten a text to one line."""
-    text = clean(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def plural(count: int, singular: str, several: str | None = None) -> str:
-    """1 job, 2 jobs."""
-    return f"{count:,} {singular if count == 1 else several or singular + 's'}"
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], empty: str = "nothing found") -> None:
@@ -104,7 +74,7 @@ def _placed(row: Sequence[str], widths: Sequence[int], columns: Sequence[Column]
 
 
 def write_table(console: Console, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
-    """Draw a table that fits the console; what is too long ends in an ellipsis, but for whole columns."""
+    """Draw a table that fits the console; what is too long ends in an ellipsis, except in whole columns."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -144,7 +114,7 @@ def print_fields(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def print_notes(lines: Iterable[str]) -> None:
-    """Print what is no result beside the results: on stderr."""
+    """Print what stands beside the results: on stderr."""
     for line in lines:
         click.echo(clean(line), err=True)
 

@@ -1,0 +1,40 @@
+"""How values are said in text that people read: spans, counts, and whatever a row may hold on one line."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+def age(span: timedelta | float) -> str:
+    """Write a span in its two largest units: 45 s, 3 m 12 s, 2 h 5 m, 4 d 3 h."""
+    total = int(span.total_seconds() if isinstance(span, timedelta) else span)
+    if total < 0:
+        return f"in {age(-total)}"
+    if total < 60:
+        return f"{total} s"
+    minutes, seconds = divmod(total, 60)
+    if minutes < 60:
+        return f"{minutes} m {seconds} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} m"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+def clean(value: object) -> str:
+    """Make any value one line of text without control characters: rows may hold what a terminal would obey."""
+    text = "" if value is None else str(value)
+    text = " ".join(text.split())
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def one_line(value: object, limit: int = 120) -> str:
+    """Shorten a text to one line."""
+    text = clean(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def plural(count: int, singular: str, several: str | None = None) -> str:
+    """1 job, 2 jobs."""
+    return f"{count:,} {singular if count == 1 else several or singular + 's'}"
