@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError, redact
@@ -21,9 +22,11 @@ from holdfast.store import callers as adopt
 from holdfast.store import migrate
 from holdfast.store.connections import AsyncLink, Lent, Link
 from holdfast.store.dialects import SCHEMA_VERSION, dialect_for
+from holdfast.store.dialects.base import Echo
 from holdfast.store.dialects.sqlite import MEMORY, path_of
 from holdfast.store.migrate import Migration
 from holdfast.store.pool import AsyncPool, Loan, Pool
+from holdfast.store.sessions import translated
 from holdfast.store.sqlite_async import AsyncTx
 from holdfast.values.options import StoreOptions
 
@@ -65,6 +68,17 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store {redact(self.url)}>"
+
+    @property
+    def file(self) -> Path | None:
+        """The file that holds the data; None where a server does, or the memory."""
+        path = self.dialect.file_of(self.url)
+        return None if path is None else Path(path)
+
+    @property
+    def schema_version(self) -> int:
+        """The version of the tables that this library needs."""
+        return SCHEMA_VERSION
 
     @property
     def migrations(self) -> list[Migration]:
@@ -184,6 +198,22 @@ class Store:
         """The async twin of `lent` (not on SQLite)."""
         async with self._apool().link() as link, link.lent() as insist_on_it:
             yield Lent(link, insist_on_it)
+
+    def echo(self, timeout: float) -> Echo:
+        """Send a notification to where workers listen and see whether it comes back, where the database has them."""
+        listen_url = self.options.listen_url
+        ear = Store(listen_url, self.options) if listen_url else self
+        try:
+            with ear.link() as listening, self.link() as speaking, translated(self.dialect):
+                return self.dialect.echo(listening.raw, speaking.raw, timeout)
+        finally:
+            if ear is not self:
+                ear.close()
+
+    def encoding(self) -> str | None:
+        """Name the encoding that the database keeps texts in; None where it can keep them all."""
+        with self.link() as link, translated(self.dialect):
+            return self.dialect.encoding(link.raw)
 
     def check(self) -> None:
         """Raise unless the tables are there in the version this library needs."""

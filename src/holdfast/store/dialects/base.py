@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from holdfast.errors import ConfigError, DriverMissing, HoldfastError
 from holdfast.flow import AsyncSession, Statement
@@ -151,6 +151,13 @@ def migration_files(name: str) -> list[tuple[int, str, str]]:
     return sorted(found)
 
 
+class Echo(NamedTuple):
+    """Whether a notification came back, and whether a pooler stands between us and the server."""
+
+    heard: bool
+    pooled: bool
+
+
 class Dialect(ABC):
     """One database: its SQL, its way to bind, its errors and its clock."""
 
@@ -172,6 +179,11 @@ class Dialect(ABC):
     row_wise: ClassVar[frozenset[str]] = frozenset()
     # True where the driver has no arrays: a list becomes so many parameters, as `in (:kinds)` wants them.
     spreads_lists: ClassVar[bool] = False
+
+    # True where the database itself can tell workers of new jobs.
+    notifies: ClassVar[bool] = False
+    # How to end what holds an old snapshot, by what it is, with its {pid} or {name}.
+    ends_holder: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
@@ -220,6 +232,18 @@ class Dialect(ABC):
     @abstractmethod
     def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
         """Return all parameters as the driver takes them; `now` is None unless a test sets the clock."""
+
+    def echo(self, listening: Any, speaking: Any, timeout: float) -> Echo:
+        """Send a notification from one sync connection of ours and wait for it on another."""
+        raise NotImplementedError(f"{self.name} has no notifications")
+
+    def encoding(self, raw: Any) -> str | None:
+        """Name the encoding of a sync connection's database; None where every text can be kept."""
+        return None
+
+    def file_of(self, url: str) -> str | None:
+        """Name the file that a URL means; None where a server has the data, or the memory."""
+        return None
 
     def own_time(self) -> Any:
         """Return what `now` is bound to where no test has set the clock: nothing, if the server knows the time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -72,6 +72,7 @@ _STRICT = "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_B
 
 class Mysql(Dialect):
     name: ClassVar[str] = "mysql"
+    ends_holder: ClassVar[Mapping[str, str]] = {"session": "kill {pid}"}
     style: ClassVar[Style] = "format"
     spreads_lists: ClassVar[bool] = True
     # Lists that are many parameters; all others are one JSON text.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement
-from holdfast.store.dialects.base import MARK, Dialect, Style, chain, importing
+from holdfast.store.dialects.base import MARK, Dialect, Echo, Style, chain, importing
 from holdfast.store.sessions import AsyncpgSession, Clock
 from holdfast.values import urls
 from holdfast.values.options import StoreOptions
@@ -49,6 +50,12 @@ class Postgres(Dialect):
     # committed since they began. Not said when connecting: behind a pooler the session is somebody else's next.
     begin: ClassVar[str] = "begin isolation level read committed"
     keeps_dead_rows: ClassVar[bool] = True
+    notifies: ClassVar[bool] = True
+    ends_holder: ClassVar[Mapping[str, str]] = {
+        "session": "select pg_terminate_backend({pid})",
+        "prepared": "rollback prepared '{name}'",
+        "slot": "select pg_drop_replication_slot('{name}')",
+    }
     # No savepoint: SET TRANSACTION would be refused after it. The cast fails if the setting went with its transaction.
     mark: ClassVar[str] = "set local holdfast.lent = 'on'"
     insist: ClassVar[str] = (
@@ -143,6 +150,20 @@ class Postgres(Dialect):
 
     def atake_back(self, raw: Any) -> None:
         raw._top_xact = None
+
+    def echo(self, listening: Any, speaking: Any, timeout: float) -> Echo:
+        channel = f"holdfast_echo_{secrets.token_hex(6)}"
+        # A pooler hands out a process id of its own; the server tells the real one.
+        [pid] = listening.execute("select pg_backend_pid()").fetchone()
+        listening.execute(f"listen {channel}")
+        speaking.execute("select pg_notify(%s, '')", (channel,))
+        heard = any(True for _ in listening.notifies(timeout=timeout, stop_after=1))
+        listening.execute(f"unlisten {channel}")
+        return Echo(heard, bool(pid != listening.info.backend_pid))
+
+    def encoding(self, raw: Any) -> str | None:
+        [name] = raw.execute("show server_encoding").fetchone()
+        return str(name)
 
     def translate(self, error: BaseException) -> HoldfastError | None:
         cause = driver_error(error)

@@ -51,6 +51,10 @@ class Sqlite(Dialect):
             params["batch"] = json.dumps(list(zip(*columns.values(), strict=True)), ensure_ascii=False)
         return params
 
+    def file_of(self, url: str) -> str | None:
+        path = path_of(url)
+        return None if path == MEMORY else path
+
     def own_time(self) -> int:
         return time.time_ns() // 1000
 
