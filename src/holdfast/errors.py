@@ -27,6 +27,7 @@ HoldfastError
 ├── LeaseLost
 ├── JobNotFound
 ├── Conflict
+│   └── NotSupported           the tables do not do this at all; the message says what to do instead
 ├── TimedOut                   recorded, not raised: the attempt took longer than the handler's time-out
 ├── Unusable                   recorded, not raised: what the handler gave cannot be read
 └── WorkerFailed               a part of an embedded worker broke; the ``__cause__`` is what it raised
@@ -325,11 +326,16 @@ class LeaseLost(HoldfastError):
 
 
 class JobNotFound(HoldfastError):
-    """No job has this id, or its retention is over."""
+    """No job has this id, or its retention is over; for a row of foreign tables, `store` names them."""
 
-    def __init__(self, job_id: str) -> None:
-        super().__init__(f"There is no job {_shown(job_id)}: check the id, and the retention of its queue.")
+    def __init__(self, job_id: str, store: str | None = None, gone: str = "") -> None:
+        if store is None:
+            text = f"There is no job {_shown(job_id)}: check the id, and the retention of its queue."
+        else:
+            text = f"There is no row {redact(job_id)} in {store}: {gone}."
+        super().__init__(text)
         self.job_id = job_id
+        self.store = store
 
 
 class Conflict(HoldfastError):
@@ -338,6 +344,15 @@ class Conflict(HoldfastError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+class NotSupported(Conflict):
+    """The tables do not do this at all, whatever the state of their rows."""
+
+    def __init__(self, store: str, action: str, why: str) -> None:
+        super().__init__(f"{store} {why}")
+        self.store = store
+        self.action = action
 
 
 class TimedOut(HoldfastError):

@@ -131,7 +131,9 @@ def test_when_nothing_matches_the_code_is_5(run: Run, app: str, store: Store) ->
 
 def test_a_job_that_is_not_dead_is_a_conflict(run: Run, app: str, store: Store) -> None:
     [job_id] = add(store)
-    assert "is pending, no dead letter" in run("dead", "discard", "--id", job_id, "--yes", "--app", app, code=6).stderr
+    assert (
+        "is pending, not a dead letter" in run("dead", "discard", "--id", job_id, "--yes", "--app", app, code=6).stderr
+    )
 
 
 def test_each_action_leaves_an_audit_line(run: Run, app: str, store: Store) -> None:

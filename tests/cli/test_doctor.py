@@ -179,7 +179,7 @@ def test_a_pooler_that_drops_notifications(
 ) -> None:
     pgbouncer.start()
     pooled = pgbouncer.url(pg_url.rpartition("/")[2])
-    monkeypatch.setattr("holdfast.cli.checks.ECHO", 0.3)
+    monkeypatch.setattr("holdfast.cli.checks.ECHO_SECONDS", 0.3)
     finding = trouble(run, pooled, "listener")
     assert "PgBouncer" in finding["seen"]
     assert "HOLDFAST_LISTEN_URL" in finding["do"]

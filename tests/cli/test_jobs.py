@@ -5,6 +5,11 @@ import json
 import pytest
 
 from holdfast import admin, jobs
+from holdfast.admin import JobsDesk
+from holdfast.cli.follow import Follower
+from holdfast.cli.schemas import OurSchema
+from holdfast.cli.stores import Opened
+from holdfast.life.listing import Wanted
 from holdfast.store import Store
 from holdfast.values.ids import new_id
 from tests.cli.conftest import Run, add, claim, kill, lines
@@ -153,18 +158,16 @@ def test_an_action_without_an_id_is_wrong_usage(run: Run, app: str) -> None:
 
 
 def test_tail_shows_each_change_once(run: Run, app: str, store: Store) -> None:
-    from holdfast.cli.jobs import Follower
-
-    follower = Follower({"queue": "mail"})
+    follower, at = Follower(Wanted(queue="mail")), Opened(JobsDesk(), store, OurSchema(store))
     add(store, 1, queue="other")
     [job_id] = add(store)
-    assert [job.state for job in follower.look(store)] == ["pending"]
-    assert follower.look(store) == []
+    assert [state for _, state in follower.look(at)] == ["pending"]
+    assert follower.look(at) == []
     [lease] = claim(store)
-    assert [job.state for job in follower.look(store)] == ["leased"]
+    assert [state for _, state in follower.look(at)] == ["leased"]
     store.run(jobs.complete(lease))
-    assert [(job.id, job.state) for job in follower.look(store)] == [(job_id, "done")]
-    assert follower.look(store) == []
+    assert [(job.id, state) for job, state in follower.look(at)] == [(job_id, "done")]
+    assert follower.look(at) == []
 
 
 def test_tail_begins_with_the_last_ones_and_ends_in_time(run: Run, app: str, store: Store) -> None:

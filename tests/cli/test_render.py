@@ -7,8 +7,10 @@ import click
 import pytest
 from rich.console import Console
 
-from holdfast.cli.parse import DURATION, JOB_ID, MOMENT
+from holdfast.admin.desk import typed_id
+from holdfast.cli.parse import DURATION, MOMENT
 from holdfast.cli.render import Column, age, clean, plain_lines, write_table
+from holdfast.errors import ConfigError
 from holdfast.values.ids import new_id
 
 
@@ -91,6 +93,6 @@ def test_what_is_no_moment(text: str) -> None:
 
 def test_job_ids() -> None:
     job_id = new_id()
-    assert JOB_ID.convert(job_id.upper(), None, None) == job_id
-    with pytest.raises(click.BadParameter):
-        JOB_ID.convert("12", None, None)
+    assert typed_id(f" {job_id.upper()}") == job_id
+    with pytest.raises(ConfigError, match="'12' is not a job id"):
+        typed_id("12")

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli import foreign
 from holdfast.foreign import DurableSteps
-from holdfast.foreign.views import ANY, list_rows
 from tests.cli.conftest import Run, lines, place, run  # noqa: F401 - fixtures
 from tests.foreign.conftest import Sql
 
@@ -72,7 +70,7 @@ def test_tasks_are_listed_by_age_chosen_and_paged(shop: Run, sql: Sql, durable_u
     dispatch(sql, "z:0", 30)
     dispatch(sql, "b:0", 20, claimed_by="node-1/5/0", claimed_at=ms())
     dispatch(sql, "a:0", 10, name="ns:other", grp="ns-other@acme")
-    assert "durable:durable: 2 ready, 1 leased" in shop("jobs", "list", "--app", "shop:hf").stderr
+    assert "durable:durable: 2 due, 1 leased" in shop("jobs", "list", "--app", "shop:hf").stderr
     assert listed(shop) == ["a:0", "b:0", "z:0"]
     assert listed(shop, "--oldest") == ["z:0", "b:0", "a:0"]
     assert listed(shop, "--state", "leased") == listed(shop, "--worker", "node-1") == ["b:0"]
@@ -88,15 +86,17 @@ def test_tasks_are_listed_by_age_chosen_and_paged(shop: Run, sql: Sql, durable_u
 
 
 def test_a_list_goes_on_where_rows_vanish_between_its_pages(
-    shop: Run, hf: Holdfast, steps: DurableSteps, sql: Sql, monkeypatch: pytest.MonkeyPatch
+    shop: Run, hf: Holdfast, steps: DurableSteps, sql: Sql
 ) -> None:
-    monkeypatch.setattr(foreign, "PAGE", 2)
     for number in range(5):
         dispatch(sql, f"r{number}:0", 60 - number)
-    found = foreign.Shared(steps, hf.store).found(list_rows, ANY)
-    assert [next(found).id, next(found).id] == ["r0:0", "r1:0"]
+    first = hf.store.run(steps.desk.rows(limit=2, newest=False))
+    assert [row.id for row in first.rows] == ["r0:0", "r1:0"]
     sql("delete from durable_transport_tasks where step_id = 'r1:0'")
-    assert [row.id for row in found] == ["r2:0", "r3:0", "r4:0"]
+    second = hf.store.run(steps.desk.rows(limit=3, after=first.more, newest=False))
+    assert [row.id for row in second.rows] == ["r2:0", "r3:0", "r4:0"]
+    last = hf.store.run(steps.desk.rows(limit=3, after=second.more, newest=False))
+    assert (last.rows, last.more) == ([], None)
     assert listed(shop, "--worker", "nobody") == []
 
 
@@ -106,14 +106,15 @@ def test_one_task_is_shown(shop: Run, sql: Sql) -> None:
     assert "node-1/5/0" in shown
     [told] = lines(shop("jobs", "show", "r:0", "--json", *STORE))
     assert (told["payload"], told["key"], told["store"]) == (41, "r", "durable:durable")
-    assert "there is no row r:1" in shop("jobs", "show", "r:1", *STORE, code=5).stderr
+    assert "There is no row r:1" in shop("jobs", "show", "r:1", *STORE, code=5).stderr
 
 
 def test_retry_frees_what_was_put_off_and_leaves_what_is_held(shop: Run, sql: Sql) -> None:
     dispatch(sql, "later:0", claimed_at=ms(-600))
     dispatch(sql, "held:0", claimed_by="node-1/5/0", claimed_at=ms())
-    refused = shop("jobs", "retry", "later:0", "held:0", *STORE, code=6)
+    refused = shop("jobs", "retry", "later:0", "held:0", "--actor", "ada", *STORE, code=6)
     assert refused.stdout == "later:0 is due now\n"
+    assert "run_now by ada" in shop("jobs", "show", "later:0", *STORE).stdout
     assert "held by a worker" in refused.stderr
     claimed = sql("select claimed_at is null from durable_transport_tasks order by step_id")
     assert [bool(row[0]) for row in claimed] == [False, True]
@@ -126,6 +127,7 @@ def test_what_belongs_to_the_engine_is_refused_with_the_reason(shop: Run, sql: S
         told = shop(*words.split(), *STORE, code=6).stderr
         assert "keeps no dead letters" in told
         assert "engine" in told
+    assert "Prune its runs there" in shop("prune", "--older-than", "1d", *STORE, code=6).stderr
     for words in ("dead list", "dead groups"):
         empty = shop(*words.split(), *STORE)
         assert empty.stdout == ""
@@ -143,7 +145,7 @@ def test_doctor_finds_lag_silence_no_engine_and_what_is_no_json(shop: Run, sql: 
     found = [f for f in lines(shop("doctor", "--app", "shop:hf", "--json", code=7)) if f["check"] == "foreign"]
     seen = {finding["seen"]: finding for finding in found}
     for words, severity in (
-        ("add: 1 ready, the oldest for 1:01:", "warning"),
+        ("add: 1 due, the oldest for 1:01:", "warning"),
         ("add: 1 held by workers", "warning"),
         ("2 results unread, the oldest for 2:01:", "problem"),
         ("1 task whose input is not JSON, such as bad:0", "warning"),

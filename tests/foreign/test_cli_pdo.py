@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
-from holdfast.cli import foreign
+from holdfast import Holdfast, admin
+from holdfast.cli import dead as module
+from holdfast.cli.follow import Follower
+from holdfast.cli.schemas import ForeignSchema
+from holdfast.cli.stores import Opened
 from holdfast.errors import ForeignTablesMissing, SchemaMissing
-from holdfast.foreign import PdoQueue
-from holdfast.foreign.views import ANY
+from holdfast.foreign import PdoQueue, desk
+from holdfast.life.listing import EVERYTHING
 from tests.cli.conftest import Run, lines, place, run  # noqa: F401 - fixtures
 from tests.foreign.conftest import Sql
 from tests.foreign.rows import STAMP, URN, envelope, insert, payload
@@ -82,7 +86,7 @@ def test_our_list_tells_of_the_others_and_store_lists_them(shop: Run, jobs: PdoQ
     ready = jobs.publish("urn:babel:other", {})
     ours = shop("jobs", "list", "--app", "shop:hf")
     assert ours.stdout == ""
-    assert "pdo:jobs: 1 ready, 1 waiting, 1 leased; --store pdo:jobs lists it" in ours.stderr
+    assert "pdo:jobs: 1 due, 1 scheduled, 1 leased; --store pdo:jobs lists it" in ours.stderr
     assert listed(shop) == [str(ready), str(held), str(waits)]
     shown = shop("jobs", "list", *STORE).stdout.splitlines()
     assert [line.split()[:4] for line in shown[1:3]] == [
@@ -151,12 +155,12 @@ def test_tail_tells_changes_and_what_left(shop: Run, hf: Holdfast, jobs: PdoQueu
     told = shop("jobs", "tail", "--for", "0", *STORE).stdout.splitlines()
     assert [line.split()[1:3] for line in told] == [["pending", str(first)], ["pending", str(second)]]
     assert lines(shop("jobs", "tail", "--for", "0", "-n", "1", "--json", *STORE))[0]["id"] == str(second)
-    follower, shared = foreign.Follower(ANY, 500), foreign.Shared(jobs, hf.store)
-    follower.look(shared)
+    follower, at = Follower(EVERYTHING), Opened(jobs.desk, hf.store, ForeignSchema(jobs, hf.store), jobs.name)
+    follower.look(at)
     sql("delete from jobs where id = :id", id=first)
     reserve(sql, second, ago())
-    assert [(row.id, state) for row, state in follower.look(shared)] == [(str(first), "gone"), (str(second), "leased")]
-    assert follower.look(shared) == []
+    assert [(row.id, state) for row, state in follower.look(at)] == [(str(first), "gone"), (str(second), "leased")]
+    assert follower.look(at) == []
 
 
 def test_dead_letters_are_listed_grouped_and_shown(shop: Run, sql: Sql) -> None:
@@ -203,8 +207,8 @@ def test_bulk_actions_ask_and_can_be_tried_dry(shop: Run, sql: Sql) -> None:
 def test_letters_go_back_across_chunks_and_a_malformed_one_stops_none(
     shop: Run, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign, "PAGE", 2)
-    monkeypatch.setattr(foreign, "CHUNK", 2)
+    monkeypatch.setattr(desk, "PAGE_ROWS", 2)
+    monkeypatch.setattr(module, "CHUNK", 2)
     bad = bury(sql, body="nonsense")
     for _ in range(4):
         bury(sql)
@@ -214,6 +218,50 @@ def test_letters_go_back_across_chunks_and_a_malformed_one_stops_none(
     [again] = lines(shop("dead", "replay", "--all", "--json", *STORE, code=6))
     assert list(again["conflicts"]) == [str(bad)]
     assert letters(shop) == [str(bad)]
+
+
+def test_what_is_done_by_hand_is_shown_with_the_row(shop: Run, jobs: PdoQueue, sql: Sql) -> None:
+    row, letter = str(jobs.publish(URN, {}, delay=3600)), str(bury(sql, "order 1 is gone"))
+    shop("jobs", "retry", row, "--actor", "ada", *STORE)
+    assert "run_now by ada" in shop("jobs", "show", row, *STORE).stdout
+    shop("dead", "discard", "--id", letter, "--yes", "--actor", "grace", *STORE)
+    lines_of = [line.detail for line in jobs._context.store.run(admin.audit()) if line.actor == "grace"]
+    assert [(line["store"], line["id"], line["error"]["message"]) for line in lines_of] == [
+        ("pdo:jobs", letter, "order 1 is gone")
+    ]
+    # Messages and dead letters have ids of their own, so the lines of one are not those of the other.
+    [told] = lines(shop("jobs", "show", row, "--json", *STORE))
+    assert [(line["action"], line["actor"]) for line in told["audit"]] == [("run_now", "ada")]
+
+
+def test_without_our_own_tables_nothing_is_audited_and_actor_is_refused(run: Run, place: Path) -> None:  # noqa: F811
+    store = ("--store", "pdo:jobs", "--url", "sqlite:///alone.db")
+    run("migrate", "apply", *store)
+    told = run("jobs", "retry", "1", "--actor", "ada", *store, code=2).stderr
+    assert "--actor: pdo:jobs keeps no audit here" in told
+    with closing(Holdfast("sqlite:///alone.db")) as app:
+        row = str(app.foreign.pdo().publish(URN, {}, delay=3600))
+    assert run("jobs", "retry", row, *store).stdout == f"{row} is due now\n"
+    [shown] = lines(run("jobs", "show", row, "--json", *store))
+    assert shown["audit"] == []
+
+
+def test_dead_letters_are_pruned_by_age_and_when_they_are_named(shop: Run, sql: Sql) -> None:
+    for days in (40, 35, 1):
+        bury(sql, at=ago(days=days))
+    bury(sql, at=ago(days=40), queue="mail")
+    assert "give --older-than" in shop("prune", *STORE, code=2).stderr
+    assert shop("prune", "--older-than", "30d", *STORE).stdout == "nothing to delete\n"
+    dead = ("--older-than", "30d", "--outcome", "dead")
+    assert "Delete 3 finished jobs of pdo:jobs older than 30 d 0 h?" in shop("prune", *dead, *STORE, code=2).stderr
+    dry = lines(shop("prune", *dead, "--dry-run", "--json", *STORE))
+    assert [(part["queue"], part["jobs"], part["store"]) for part in dry] == [
+        ("mail", 1, "pdo:jobs"),
+        ("orders", 2, "pdo:jobs"),
+    ]
+    told = shop("prune", *dead, "--queue", "orders", "--chunk", "1", "--yes", *STORE).stdout
+    assert told == "deleted 2 dead in orders, older than 30 d 0 h\n"
+    assert len(letters(shop)) == 2
 
 
 def test_doctor_finds_what_is_wrong_and_says_what_to_do(shop: Run, jobs: PdoQueue, sql: Sql) -> None:
@@ -226,7 +274,7 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(shop: Run, jobs: PdoQueu
     seen = [finding["seen"] + finding["do"] for finding in found if finding["check"] == "foreign"]
     assert all(finding["severity"] == "ok" for finding in found if finding["check"] != "foreign")
     for words in (
-        "default: 1 ready, the oldest for 1:00:",
+        "default: 1 due, the oldest for 1:00:",
         "1 held by workers that have been silent",
         "1 malformed message among the first 3, such as",
         "1 row made in the future",
@@ -295,8 +343,6 @@ def test_migrate_makes_the_tables_that_store_names(bare: Run, hf: Holdfast) -> N
         ("jobs list --store pdo:jobs --state dead", "`holdfast dead list --store pdo:jobs` lists dead letters"),
         ("jobs list --store pdo:jobs --id 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f", "whole numbers"),
         ("jobs list --id 17", "'17' is not a job id"),
-        ("jobs retry 1 --store pdo:jobs --actor ada", "keeps no audit"),
-        ("dead replay --all --store pdo:jobs --actor ada", "keeps no audit"),
         ("dead list --store pdo:jobs --after -1", "whole numbers"),
     ],
 )

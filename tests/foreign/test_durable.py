@@ -8,8 +8,6 @@ import pytest
 from holdfast import Cancel, Fatal, Holdfast, Job, Retry, Snooze
 from holdfast.errors import ConfigError, LeaseLost
 from holdfast.foreign import DurableSteps
-from holdfast.foreign.checkup import examine
-from holdfast.foreign.views import list_failed, list_rows, overview
 from holdfast.testing.clock import Clock
 from holdfast.values.rows import Finish, Lease, PutBack
 from tests.foreign.conftest import Do, Sql, ids
@@ -401,16 +399,15 @@ def test_people_see_counts_rows_and_what_is_wrong(do: Do, steps: DurableSteps, s
     [done] = claim(do, steps, limit=1)
     finish(do, steps, done)
     clock.advance(61)
-    steps_count, results = do(overview(steps))
-    assert (steps_count.queue, steps_count.ready, steps_count.stale, steps_count.leased) == (STEP, 1, 1, 0)
+    steps_count, results = do(steps.desk.counts())
+    assert (steps_count.queue, steps_count.due, steps_count.stale, steps_count.leased) == (STEP, 1, 1, 0)
     assert steps_count.oldest_seconds == pytest.approx(151, abs=0.1)
     assert (results.unread, results.oldest_seconds) == (1, pytest.approx(61, abs=0.1))
-    assert {finding.check for finding in do(examine(steps))} == {"lag", "stale", "results"}
-    leased, pending = do(list_rows(steps))
+    assert {finding.check for finding in do(steps.desk.examine())} == {"lag", "stale", "results"}
+    leased, pending = do(steps.desk.rows(newest=False)).rows
     assert (leased.state, pending.state, pending.id) == ("leased", "pending", "r2:0")
     assert leased.leased_by is not None
-    assert do(list_failed(steps)) == []
-    assert do(list_rows(steps, after=pending.id)) == []
+    assert do(steps.desk.rows(after=pending.id, newest=False)).rows == []
 
 
 def test_tables_are_made_once_and_again(hf: Holdfast, steps: DurableSteps) -> None:

@@ -10,8 +10,6 @@ import pytest
 from holdfast import Holdfast, Job
 from holdfast.errors import ConfigError, Conflict, JobNotFound
 from holdfast.foreign import PdoQueue
-from holdfast.foreign.checkup import examine
-from holdfast.foreign.views import list_failed, list_rows, overview
 from holdfast.testing.clock import Clock
 from tests.foreign.conftest import Do, Sql, ids
 from tests.foreign.mini_worker import drain
@@ -203,7 +201,7 @@ def test_any_reason_up_to_64_characters_is_read(do: Do, jobs: PdoQueue, sql: Sql
         reason=reason,
         at=clock.now.strftime(STAMP),
     )
-    [view] = do(list_failed(jobs))
+    [view] = do(jobs.desk.letters()).rows
     assert view.errors[0]["reason"] == reason
     assert jobs.replay(int(view.id)) > 0
 
@@ -313,16 +311,16 @@ def test_people_see_counts_rows_dead_letters_and_what_is_wrong(
     dying, *_ = claim(do, jobs, limit=2)
     finish(do, jobs, dying, "dead", failure())
     clock.advance(100)
-    default, mail = do(overview(jobs))
-    assert (default.ready, default.stale, default.leased, default.dead, default.oldest_seconds) == (1, 1, 0, 1, 100)
-    assert (mail.ready, mail.waiting, mail.dead) == (0, 1, 0)
-    assert {finding.check for finding in do(examine(jobs))} == {"lag", "stale", "dead"}
-    leased, ready, waiting = do(list_rows(jobs))
+    default, mail = do(jobs.desk.counts())
+    assert (default.due, default.stale, default.leased, default.dead, default.oldest_seconds) == (1, 1, 0, 1, 100)
+    assert (mail.due, mail.scheduled, mail.dead) == (0, 1, 0)
+    assert {finding.check for finding in do(jobs.desk.examine())} == {"lag", "stale", "dead-letters"}
+    leased, ready, waiting = do(jobs.desk.rows(newest=False)).rows
     assert [view.state for view in (leased, ready, waiting)] == ["leased", "pending", "pending"]
     assert leased.lease_expires_at < clock.now < waiting.available_at
     assert ready.to_dict()["payload"]["data"] == {"order_id": 1}
-    assert [view.id for view in do(list_rows(jobs, after=leased.id))] == [ready.id, waiting.id]
-    [dead] = do(list_failed(jobs))
+    assert [view.id for view in do(jobs.desk.rows(after=leased.id, newest=False)).rows] == [ready.id, waiting.id]
+    [dead] = do(jobs.desk.letters()).rows
     assert (dead.state, dead.kind, dead.last_error["message"]) == ("dead", URN, "boom")
 
 

@@ -1,14 +1,15 @@
 """What people do to our own jobs: count, list, show, retry, cancel, replay, discard; and how healthy the tables are.
 
-Flows only, used by the command line and whatever else shows jobs. What workers do belongs to `jobs`.
+Flows only, used by the command line and whatever else shows jobs; `JobsDesk` has them as every `Desk` has. What workers
+do belongs to `jobs`.
 """
 
+from holdfast.admin.desk import JobsDesk as JobsDesk
 from holdfast.admin.jobs import ALL as ALL
 from holdfast.admin.jobs import LONGEST_LIST as LONGEST_LIST
 from holdfast.admin.jobs import REPLAYABLE as REPLAYABLE
 from holdfast.admin.jobs import ROUNDS as ROUNDS
 from holdfast.admin.jobs import STATES as STATES
-from holdfast.admin.jobs import Asked as Asked
 from holdfast.admin.jobs import Filter as Filter
 from holdfast.admin.jobs import Replayed as Replayed
 from holdfast.admin.jobs import audit as audit
@@ -24,3 +25,4 @@ from holdfast.admin.jobs import replay as replay
 from holdfast.admin.jobs import retry as retry
 from holdfast.admin.jobs import run_now as run_now
 from holdfast.admin.jobs import show as show
+from holdfast.life.listing import Wanted as Wanted

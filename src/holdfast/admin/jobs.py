@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
+from holdfast.admin.recording import record as _record
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
 from holdfast.flow import Columns, Steps, ask, flow, text_of
+from holdfast.life.listing import Wanted
 from holdfast.values.ids import parse_id
 from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
 from holdfast.values.retry import whole
@@ -58,25 +58,7 @@ _TIMES = ("created_after", "created_before", "finished_after", "finished_before"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What can be asked of jobs, ours and those of foreign tables."""
-
-    states: tuple[str, ...] = ()
-    queue: str | None = None
-    kind: str | None = None
-    key: str | None = None
-    group: str | None = None
-    worker: str | None = None
-    ids: tuple[str, ...] = ()
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-    finished_after: datetime | None = None
-    finished_before: datetime | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True)
-class Filter(Asked):
+class Filter(Wanted):
     """Which jobs are meant; what is left out is not asked, and all that is given must hold.
 
     `group` is the fingerprint of dead letters. `worker` holds the lease, or held the last one. `created_after` and
@@ -385,17 +367,6 @@ def _made_due(job: str, actor: str | None) -> Steps[bool]:
     rows = yield from ask("run_now", id=job)
     yield from _record("run_now", actor, [(job, _place(row)) for row in rows])
     return bool(rows)
-
-
-def _record(action: str, actor: str | None, lines: Sequence[tuple[str, dict[str, Any]]]) -> Steps[None]:
-    if lines:
-        batch: Columns = {
-            "action": [action] * len(lines),
-            "job_id": [job_id for job_id, _ in lines],
-            "actor": [actor] * len(lines),
-            "detail": [msgspec.json.encode(detail).decode() for _, detail in lines],
-        }
-        yield from ask("audit_add", batch=batch)
 
 
 def _place(row: Sequence[Any]) -> dict[str, Any]:

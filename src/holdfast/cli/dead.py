@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from holdfast import admin
-from holdfast.admin import Filter
-from holdfast.cli import foreign
-from holdfast.cli.jobs import filter_options, show_job
-from holdfast.cli.parse import JOB_ID
+from holdfast.cli.jobs import filter_options, show_job, told_of
+from holdfast.cli.parse import ROW_ID
 from holdfast.cli.render import Column, age, one_line, plural, print_json, print_notes, print_table
-from holdfast.cli.shared import (
-    Exit,
-    Failure,
-    actor_name,
-    actor_option,
-    confirm,
-    connection_options,
-    current,
-    json_option,
-    open_store,
-    store_option,
-)
-from holdfast.foreign.views import Wanted
-
-if TYPE_CHECKING:
-    from holdfast.store import Store
+from holdfast.cli.shared import Exit, Failure, actor_option, confirm, connection_options, json_option, store_option
+from holdfast.cli.stores import Opened, open_desk
+from holdfast.life.listing import Replays, Wanted
 
 # Letters per transaction: large enough to be quick, small enough to hold no lock for long.
 CHUNK = 1000
@@ -46,18 +31,14 @@ def dead() -> None:
     """
 
 
-def letters(since: datetime | None, until: datetime | None, **said: Any) -> Filter:
-    return Filter(states=("dead",), finished_after=since, finished_before=until, **said)
-
-
-def foreign_letters(since: datetime | None, until: datetime | None, **said: Any) -> Wanted:
+def letters(since: datetime | None, until: datetime | None, **said: Any) -> Wanted:
     return Wanted(finished_after=since, finished_before=until, **said)
 
 
 @dead.command("list")
 @filter_options
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
-@click.option("--after", type=JOB_ID, help="Go on after this id, the last of the page before.")
+@click.option("--after", type=ROW_ID, help="Go on after this id, the last of the page before.")
 @store_option
 @connection_options
 @json_option
@@ -69,16 +50,11 @@ def list_command(limit: int, after: str | None, as_json: bool, **said: Any) -> N
       holdfast dead list --kind send_receipt --since 1d --app shop:hf
       holdfast dead list --store pdo:jobs --app shop:hf
     """
-    told: list[str] = []
-    beside = {}
-    if current().foreign:
-        found, beside["store"] = foreign.list_letters(limit, after, foreign_letters(**said))
-    else:
-        with open_store() as store:
-            found = store.run(admin.list_jobs(letters(**said), limit, after))
-            told = foreign.letters_told(store)
+    with open_desk() as at:
+        found = at.found(at.desk.letters, letters(**said), limit, after) if at.desk.can("letters") else []
+        told = _told(at)
     if as_json:
-        print_json(job.to_dict() | beside for job in found)
+        print_json(job.to_dict() | at.label for job in found)
         return print_notes(told)
     now = datetime.now(UTC)
     rows = [(j.id, j.kind, j.queue, age(now - (j.finished_at or now)), _error(j.last_error)) for j in found]
@@ -87,6 +63,12 @@ def list_command(limit: int, after: str | None, as_json: bool, **said: Any) -> N
     print_notes(told)
     if len(found) == limit:
         click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
+
+
+def _told(at: Opened) -> list[str]:
+    """Say which other desks hold dead letters. A list of nothing is not an error, but a person wants to know why."""
+    told = [f"{name}: {words}; --store {name} lists them" for name, words in told_of(at, ("dead",)) if words]
+    return told if at.desk.can("letters") else [*told, f"{at.desk.name} {at.desk.refusals['letters']}"]
 
 
 def _error(error: dict[str, Any] | None) -> str:
@@ -108,16 +90,11 @@ def groups(limit: int, as_json: bool, **said: Any) -> None:
     Example:
       holdfast dead groups --since 1d --app shop:hf
     """
-    told: list[str] = []
-    beside = {}
-    if current().foreign:
-        found, beside["store"] = foreign.list_groups(limit, foreign_letters(**said))
-    else:
-        with open_store() as store:
-            found = store.run(admin.dead_groups(letters(**said), limit))
-            told = foreign.letters_told(store)
+    with open_desk() as at:
+        found = at.run(at.desk.groups(letters(**said), limit)) if at.desk.can("letters") else []
+        told = _told(at)
     if as_json:
-        print_json(group.to_dict() | beside for group in found)
+        print_json(group.to_dict() | at.label for group in found)
         return print_notes(told)
     now = datetime.now(UTC)
     rows = [
@@ -181,23 +158,20 @@ def replay(
       holdfast dead replay --store pdo:jobs --id 17 --app shop:hf
     """
     _check_meant(everything, said)
-    if current().foreign:
-        foreign.refuse_actor(actor)
-        foreign.replay_letters(foreign_letters(**said), limit, dry_run, yes, as_json)
-        return
     wanted = letters(**said)
-    with open_store() as store:
-        meant = _matched(store, wanted, limit)
+    with open_desk() as at:
+        at.desk.require("replay")
+        meant = _matched(at, wanted, limit)
         if not dry_run and meant > 1:
-            confirm(f"Replay {plural(meant, 'dead letter')}?", yes)
-        done = _replay(store, wanted, meant, actor_name(actor), dry_run)
+            confirm(f"Replay {plural(meant, 'dead letter')}{at.of}?", yes)
+        done = _replay(at, wanted, meant, at.actor(actor), dry_run)
     if as_json:
-        print_json([{"dry_run": dry_run, "replayed": done.ids, "conflicts": done.conflicts}])
+        told = {"dry_run": dry_run, "replayed": done.ids, "conflicts": done.conflicts} | at.label
+        print_json([told if done.rows is None else told | {"rows": list(done.rows.values())}])
     else:
         click.echo(f"{'would replay' if dry_run else 'replayed'} {plural(len(done.ids), 'dead letter')}")
-        for job_id, holder in done.conflicts.items():
-            who = f"job {holder} holds" if holder else "another job held"
-            click.echo(f"{job_id} stays: {who} its unique key", err=True)
+        for why in done.reasons.values():
+            click.echo(why, err=True)
     if done.conflicts and not done.ids:
         raise click.exceptions.Exit(Exit.CONFLICT)
 
@@ -217,18 +191,15 @@ def discard(
       holdfast dead discard --id 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --yes --app shop:hf
     """
     _check_meant(everything, said)
-    if current().foreign:
-        foreign.refuse_actor(actor)
-        foreign.discard_letters(foreign_letters(**said), limit, dry_run, yes, as_json)
-        return
     wanted = letters(**said)
-    with open_store() as store:
-        meant = _matched(store, wanted, limit)
+    with open_desk() as at:
+        at.desk.require("discard")
+        meant = _matched(at, wanted, limit)
         if not dry_run:
-            confirm(f"Delete {plural(meant, 'dead letter')} for good?", yes)
-        gone = _discard(store, wanted, meant, actor_name(actor), dry_run)
+            confirm(f"Delete {plural(meant, 'dead letter')}{at.of} for good?", yes)
+        gone = _discard(at, wanted, meant, at.actor(actor), dry_run)
     if as_json:
-        print_json([{"dry_run": dry_run, "discarded": gone}])
+        print_json([{"dry_run": dry_run, "discarded": gone} | at.label])
     else:
         click.echo(f"{'would discard' if dry_run else 'discarded'} {plural(len(gone), 'dead letter')}")
 
@@ -242,44 +213,50 @@ def _check_meant(everything: bool, said: dict[str, Any]) -> None:
         raise Failure("--all and a filter contradict each other", Exit.USAGE, "leave one of them out")
 
 
-def _matched(store: Store, wanted: Filter, limit: int | None) -> int:
-    count = store.run(admin.count_jobs(wanted))
+def _matched(at: Opened, wanted: Wanted, limit: int | None) -> int:
+    count = at.run(at.desk.count_letters(wanted))
     if not count:
-        _no_match(store, wanted)
+        _no_match(at, wanted)
     return count if limit is None else min(count, limit)
 
 
-def _no_match(store: Store, wanted: Filter) -> NoReturn:
-    if len(wanted.ids) == 1 and wanted == Filter(states=("dead",), ids=wanted.ids):
-        state = store.run(admin.show(wanted.ids[0])).state
-        raise Failure(f"job {wanted.ids[0]} is {state}, no dead letter", Exit.CONFLICT)
-    raise Failure("no dead letter matches", Exit.NOT_FOUND, "`holdfast dead list` shows what there is")
+def _no_match(at: Opened, wanted: Wanted) -> NoReturn:
+    if len(wanted.ids) == 1 and wanted == Wanted(ids=wanted.ids):
+        job = at.run(at.desk.show(wanted.ids[0], dead=True))
+        raise Failure(f"job {job.id} is {job.state}, not a dead letter", Exit.CONFLICT)
+    raise Failure("no dead letter matches", Exit.NOT_FOUND, f"`holdfast dead list{at.option}` shows what there is")
 
 
-def _replay(store: Store, wanted: Filter, count: int, actor: str, dry_run: bool) -> admin.Replayed:
+def _replay(at: Opened, wanted: Wanted, count: int, actor: str, dry_run: bool) -> Replays:
     """Replay in chunks, never more than were counted: what dies again meanwhile is not replayed again."""
     if dry_run:
-        return store.run(admin.replay(wanted, min(count, admin.LONGEST_LIST), actor, True))
-    ids: list[str] = []
-    conflicts: dict[str, str | None] = {}
-    while len(ids) + len(conflicts) < count:
+        return at.run(at.desk.replay(wanted, count, actor, True))
+    done = Replays()
+    while len(done.ids) + len(done.conflicts) < count:
         # Letters in conflict stay the oldest, so each round must reach past them.
-        chunk = min(CHUNK, count - len(ids) - len(conflicts)) + len(conflicts)
-        answer = store.run(admin.replay(wanted, min(chunk, admin.LONGEST_LIST), actor, False))
-        fresh = answer.conflicts.keys() - conflicts.keys()
-        conflicts |= answer.conflicts
-        ids += answer.ids
+        chunk = min(CHUNK, count - len(done.ids) - len(done.conflicts)) + len(done.conflicts)
+        answer = at.run(at.desk.replay(wanted, chunk, actor, False))
+        fresh = answer.conflicts.keys() - done.conflicts.keys()
+        done = _joined(done, answer)
         if not answer.ids and not fresh:
             break
-    return admin.Replayed(ids, {job_id: holder for job_id, holder in conflicts.items() if job_id not in set(ids)})
+    return done
 
 
-def _discard(store: Store, wanted: Filter, count: int, actor: str, dry_run: bool) -> list[str]:
+def _joined(done: Replays, more: Replays) -> Replays:
+    ids = [*done.ids, *more.ids]
+    # A letter that was in conflict may have gone back in a later round.
+    stay = {name: why for name, why in (done.conflicts | more.conflicts).items() if name not in set(ids)}
+    reasons = {name: (done.reasons | more.reasons)[name] for name in stay}
+    return Replays(ids, stay, reasons, None if more.rows is None else (done.rows or {}) | more.rows)
+
+
+def _discard(at: Opened, wanted: Wanted, count: int, actor: str, dry_run: bool) -> list[str]:
     if dry_run:
-        return store.run(admin.discard(wanted, min(count, admin.LONGEST_LIST), actor, True))
+        return at.run(at.desk.discard(wanted, count, actor, True))
     gone: list[str] = []
     while len(gone) < count:
-        chunk = store.run(admin.discard(wanted, min(CHUNK, count - len(gone)), actor, False))
+        chunk = at.run(at.desk.discard(wanted, min(CHUNK, count - len(gone)), actor, False))
         if not chunk:
             break
         gone += chunk

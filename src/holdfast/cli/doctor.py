@@ -9,11 +9,12 @@ from datetime import timedelta
 
 import click
 
-from holdfast.cli.checks import CHECKS, Finding, Patient, examine
-from holdfast.cli.foreign import open_source, sources
+from holdfast.cli.checks import CHECKS, Patient, examine
 from holdfast.cli.parse import DURATION
 from holdfast.cli.render import clean, plural, print_json
-from holdfast.cli.shared import Exit, connection_options, current, hidden, json_option, open_store, store_option
+from holdfast.cli.shared import Exit, connection_options, hidden, json_option, store_option
+from holdfast.cli.stores import open_desk
+from holdfast.life.findings import Finding
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -29,7 +30,7 @@ def doctor(lag: timedelta, long: timedelta, skip: tuple[str, ...], as_json: bool
     """Look for trouble, and say what to do about it. Exit code 7 when something needs action.
 
     It looks at the schema version, the age of due jobs, leases that nobody takes back, dead letters, live and silent
-    workers, tables that other languages share, transactions that keep PostgreSQL from cleaning up dead rows, dead rows,
+    workers, foreign tables, transactions that keep PostgreSQL from cleaning up dead rows, dead rows,
     missing indexes, wake-ups and clocks. It changes nothing. With --store it looks at those tables alone.
 
     \b
@@ -38,12 +39,8 @@ def doctor(lag: timedelta, long: timedelta, skip: tuple[str, ...], as_json: bool
       holdfast doctor --url postgresql://app@db/shop --lag 5m --skip dead-letters --json
       holdfast doctor --store pdo:jobs --url mysql://app@db/shop
     """
-    if current().foreign:
-        with open_source(tables=False) as shared:
-            found = list(CHECKS["foreign"](Patient(shared.store, lag, long, [shared.source])))
-    else:
-        with open_store(tables=False) as store:
-            found = list(examine(Patient(store, lag, long, sources()), skip))
+    with open_desk("database") as at:
+        found = list(examine(Patient(at, lag, long), skip))
     if as_json:
         print_json(found)
     else:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from holdfast import admin
-from holdfast.admin import Filter
-from holdfast.cli import foreign
-from holdfast.cli.parse import DURATION, JOB_ID, MOMENT
+from holdfast.cli.follow import Change, Follower, changed_at
+from holdfast.cli.parse import DURATION, MOMENT, ROW_ID
 from holdfast.cli.render import (
     Column,
     age,
@@ -25,33 +24,17 @@ from holdfast.cli.render import (
     print_notes,
     print_table,
 )
-from holdfast.cli.shared import (
-    actor_name,
-    actor_option,
-    connection_options,
-    current,
-    failure_of,
-    json_option,
-    looks,
-    open_store,
-    store_option,
-)
-from holdfast.errors import Conflict, JobNotFound
-from holdfast.foreign.views import Wanted
-from holdfast.values.rows import OUTCOMES
+from holdfast.cli.shared import actor_option, connection_options, failure_of, json_option, looks, store_option
+from holdfast.cli.stores import Opened, open_desk
+from holdfast.errors import Conflict, ForeignTablesMissing, JobNotFound
+from holdfast.life.desk import Capability, Desk
+from holdfast.life.listing import Wanted
 from holdfast.values.views import JobView
-
-if TYPE_CHECKING:
-    from holdfast.flow import Flow
-    from holdfast.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LIVE = ("leased", "pending")
-# How far back each look of `tail` reaches: a transaction may commit a moment after a later one.
-OVERLAP = timedelta(seconds=5)
-WINDOW = 500
-REMEMBERED = 20_000
+# What a line beside our own list says of the other desks.
+TOLD_COUNTS = ("due", "scheduled", "leased", "stale", "unread")
 
 
 @click.group()
@@ -78,7 +61,7 @@ def filter_options(command: F) -> F:
             click.option("--error", help="Only where the last error (type: message) holds this text."),
             click.option("--since", type=MOMENT, help="From this time on: 2h for two hours ago, or 2026-05-01T12:30."),
             click.option("--until", type=MOMENT, help="Before this time."),
-            click.option("--id", "ids", type=JOB_ID, multiple=True, help="Only this id; may be repeated."),
+            click.option("--id", "ids", type=ROW_ID, multiple=True, help="Only this id; may be repeated."),
         )
     ):
         command = option(command)
@@ -90,7 +73,7 @@ def filter_options(command: F) -> F:
 @filter_options
 @click.option("--worker", help="Only jobs that this worker holds or held last.")
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
-@click.option("--after", type=JOB_ID, help="Go on after this id, the last of the page before.")
+@click.option("--after", type=ROW_ID, help="Go on after this id, the last of the page before.")
 @click.option("--oldest", is_flag=True, help="The oldest first.")
 @store_option
 @connection_options
@@ -106,7 +89,7 @@ def list_command(
 ) -> None:
     """List jobs, live and finished, the newest first. --since and --until go by when they were enqueued.
 
-    What an application's shared tables hold is told beside it; --store lists one of them instead.
+    What an application's foreign tables hold is told beside it; --store lists one of them instead.
 
     \b
     Example:
@@ -114,20 +97,28 @@ def list_command(
       holdfast jobs list --store pdo:jobs --url mysql://app@db/shop
       holdfast jobs list --since 1h --json --url sqlite:///shop.db | jq -r .id
     """
-    told: list[str] = []
-    if current().foreign:
-        wanted = Wanted(created_after=since, created_before=until, **said)
-        found, name = foreign.list_rows(limit, after, oldest, wanted)
-        print_jobs(found, as_json, store=name)
-    else:
-        with open_store() as store:
-            ours = Filter(created_after=since, created_before=until, **said)
-            found = store.run(admin.list_jobs(ours, limit, after, not oldest))
-            told = foreign.rows_told(store)
-        print_jobs(found, as_json)
+    wanted = Wanted(created_after=since, created_before=until, **said)
+    with open_desk() as at:
+        found = at.found(at.desk.rows, wanted, limit, after, not oldest)
+        told = [f"{name}: {words or 'empty'}; --store {name} lists it" for name, words in told_of(at, TOLD_COUNTS)]
+    print_jobs(found, as_json, **at.label)
     print_notes(told)
     if len(found) == limit:
         click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
+
+
+def told_of(at: Opened, names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Count what the other desks hold, in words: their rows are in no list of this one."""
+    return [(desk.name, _counted(at, desk, names)) for desk in at.others]
+
+
+def _counted(at: Opened, desk: Desk, names: tuple[str, ...]) -> str:
+    try:
+        counts = at.run(desk.counts())
+    except ForeignTablesMissing as error:
+        return f"there is no table {' and no '.join(error.tables)}"
+    sums = {name: sum(getattr(count, name) for count in counts) for name in names}
+    return ", ".join(f"{number:,} {name}" for name, number in sums.items() if number)
 
 
 def print_jobs(found: list[JobView], as_json: bool, **beside: str) -> None:
@@ -161,18 +152,11 @@ def show(job_id: str, as_json: bool) -> None:
 
 
 def show_job(job_id: str, as_json: bool, dead: bool = False) -> None:
-    if current().foreign:
-        job, name = foreign.show_row(job_id, dead)
-        if as_json:
-            print_json([job.to_dict() | {"store": name}])
-        else:
-            _print_job(job)
-        return
-    with open_store() as store:
-        job = store.run(admin.show(job_id))
-        lines = store.run(admin.audit(job.id))
+    with open_desk() as at:
+        job = at.run(at.desk.show(job_id, dead=dead))
+        lines = at.run(at.desk.audit(job.id, dead=dead))
     if as_json:
-        print_json([job.to_dict() | {"audit": [line.to_dict() for line in lines]}])
+        print_json([job.to_dict() | {"audit": [line.to_dict() for line in lines]} | at.label])
         return
     _print_job(job)
     for line in lines:
@@ -233,12 +217,7 @@ def retry(job_ids: tuple[str, ...], actor: str | None) -> None:
       holdfast jobs retry 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
     """
     said = {"due": "is due now", "replayed": "is back in its queue"}
-    if current().foreign:
-        foreign.refuse_actor(actor)
-        with foreign.open_source() as shared:
-            each(job_ids, shared.retry, said)
-        return
-    act(job_ids, lambda job_id: admin.retry(job_id, actor_name(actor)), said)
+    act("retry", job_ids, actor, said)
 
 
 @jobs.command()
@@ -253,26 +232,21 @@ def cancel(job_ids: tuple[str, ...], actor: str | None) -> None:
     Example:
       holdfast jobs cancel 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
     """
-    if current().foreign:
-        foreign.refuse_cancel()
     said = {"cancelled": "is cancelled", "requested": "runs: its worker is asked to stop it"}
-    act(job_ids, lambda job_id: admin.cancel(job_id, actor_name(actor)), said)
+    act("cancel", job_ids, actor, said)
 
 
-def act(job_ids: tuple[str, ...], make: Callable[[str], Flow[Any]], said: dict[str, str]) -> None:
-    """Run the same flow for each job."""
-    with open_store() as store:
-        each(job_ids, lambda job_id: store.run(make(job_id)), said)
-
-
-def each(job_ids: tuple[str, ...], do: Callable[[str], str], said: dict[str, str]) -> None:
+def act(what: Capability, job_ids: tuple[str, ...], actor: str | None, said: dict[str, str]) -> None:
     """Do the same to each job; the ones it does not apply to are told, and the first of them gives the exit code."""
     refused: list[Exception] = []
-    for job_id in job_ids:
-        try:
-            click.echo(f"{job_id} {said[do(job_id)]}")
-        except (JobNotFound, Conflict) as error:
-            refused.append(error)
+    with open_desk() as at:
+        at.desk.require(what)
+        who, do = at.actor(actor), getattr(at.desk, what)
+        for job_id in job_ids:
+            try:
+                click.echo(f"{job_id} {said[at.run(do(job_id, who))]}")
+            except (JobNotFound, Conflict) as error:
+                refused.append(error)
     for other in refused[1:]:
         failure_of(other).show()
     if refused:
@@ -305,65 +279,22 @@ def tail(interval: timedelta, lines: int | None, duration: timedelta | None, as_
       holdfast jobs tail --queue mail --app shop:hf
     """
     said["created_after"], said["created_before"] = said.pop("since"), said.pop("until")
-    with suppress(KeyboardInterrupt):
-        for changed in _changes(said, looks(interval, duration)):
-            for job, beside in changed[-lines:] if lines is not None else changed:
-                _print_change(job, as_json, **beside)
+    follower = Follower(Wanted(**said))
+    with suppress(KeyboardInterrupt), open_desk() as at:
+        for _ in looks(interval, duration):
+            changed = follower.look(at)
+            for change in changed[-lines:] if lines is not None else changed:
+                _print_change(change, as_json, at.label)
             lines = None
 
 
-Changed = list[tuple[JobView, dict[str, str]]]
-
-
-def _changes(said: dict[str, Any], rounds: Iterator[None]) -> Iterator[Changed]:
-    if current().foreign:
-        for rows, name in foreign.follow(Wanted(**said), WINDOW, rounds):
-            yield [(row, {"state": state, "store": name}) for row, state in rows]
-        return
-    with open_store() as store:
-        follower = Follower(said)
-        for _ in rounds:
-            yield [(job, {}) for job in follower.look(store)]
-
-
-class Follower:
-    """Remembers in which state each job was seen last."""
-
-    def __init__(self, said: dict[str, Any]) -> None:
-        self._said = said
-        self._seen: dict[str, tuple[str, int]] = {}
-        self._finished_after: datetime | None = None
-
-    def look(self, store: Store) -> list[JobView]:
-        """Read what changed since the last look, oldest first."""
-        since = None if self._finished_after is None else self._finished_after - OVERLAP
-        wanted = [Filter(states=(state,), **self._said) for state in LIVE]
-        wanted.insert(0, Filter(states=OUTCOMES, finished_after=since, **self._said))
-        found = [job for each in wanted for job in store.run(admin.list_jobs(each, WINDOW))]
-        ends = [job.finished_at for job in found if job.finished_at is not None]
-        self._finished_after = max([*ends, *([self._finished_after] if self._finished_after else [])], default=None)
-        changed = []
-        for job in sorted(found, key=lambda job: (_changed_at(job), job.id)):
-            now = (job.state, job.attempts)
-            if self._seen.pop(job.id, None) != now:
-                changed.append(job)
-            self._seen[job.id] = now
-        while len(self._seen) > REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        return changed
-
-
-def _changed_at(job: JobView) -> datetime:
-    return job.finished_at or job.leased_at or job.created_at
-
-
-def _print_change(job: JobView, as_json: bool, **beside: str) -> None:
+def _print_change(change: Change, as_json: bool, label: dict[str, str]) -> None:
+    job, state = change
     if as_json:
-        print_json([plain(job.to_dict() | beside)])
+        print_json([plain(job.to_dict() | {"state": state} | label)])
         return
-    state = beside.get("state", job.state)
     what = job.last_error if job.state in ("dead", "pending") else None
     error = f"  {clean(what.get('type'))}: {one_line(what.get('message'), 60)}" if what else ""
-    at = (datetime.now(UTC) if state == "gone" else _changed_at(job)).astimezone().strftime("%H:%M:%S")
+    at = (datetime.now(UTC) if state == "gone" else changed_at(job)).astimezone().strftime("%H:%M:%S")
     tries = f"{job.attempts}/{job.max_attempts}"
     click.echo(f"{at}  {state:9}  {job.id}  {clean(job.queue)}/{clean(job.kind)}  {tries}{error}")

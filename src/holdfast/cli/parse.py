@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.shared import current
-
 if TYPE_CHECKING:
     # Click's types are generic only in its newer releases.
     _DurationType = click.ParamType[timedelta]
@@ -72,23 +70,18 @@ class Moment(_MomentType):
         return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
-class JobId(_TextType):
-    """A job's id: a UUID in its usual form; with --store, what that store has for ids."""
+class RowId(_TextType):
+    """The id of a job or row: each desk reads its own kind."""
 
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if current().foreign:
-            return str(value).strip()
-        text = str(value).strip().lower()
-        if not re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", text):
-            self.fail(f"{value!r} is not a job id: they look like 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f", param, ctx)
-        return text
+        return str(value).strip()
 
 
 DURATION = Duration()
 MOMENT = Moment()
-JOB_ID = JobId()
+ROW_ID = RowId()
 
 
 def texts_of(words: Sequence[str]) -> dict[str, str]:

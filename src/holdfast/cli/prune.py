@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast import jobs
 from holdfast.cli.parse import DURATION
 from holdfast.cli.render import age, plural, print_json
-from holdfast.cli.shared import Exit, Failure, confirm, connection_options, current, json_option, load_app, open_store
+from holdfast.cli.shared import (
+    Exit,
+    Failure,
+    confirm,
+    connection_options,
+    current,
+    json_option,
+    load_app,
+    store_option,
+)
+from holdfast.cli.stores import Opened, open_desk
+from holdfast.life.listing import Kept
 from holdfast.values.rows import OUTCOMES, Outcome
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
     from holdfast.flow import Flow
-    from holdfast.store import Store
+    from holdfast.values.options import QueueOptions
 
-Part = tuple[Outcome, str, timedelta]
+# How many rows of which part were, or would be, deleted, and how old they must be for it.
+Pruned = dict[tuple[Kept, timedelta], int]
 
 
 @click.command(short_help="Delete finished jobs whose time is over.")
@@ -32,6 +41,7 @@ Part = tuple[Outcome, str, timedelta]
 @click.option("--chunk", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Rows per transaction.")
 @click.option("--dry-run", is_flag=True, help="Count, and delete nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
 @connection_options
 @json_option
 def prune(
@@ -47,68 +57,64 @@ def prune(
     """Delete finished jobs: by the retention that APP gives its queues, or by age.
 
     Workers prune by themselves; this is for databases without one, and for more than retention says. Dead letters go
-    only by retention or when you name them. Idempotency keys past their window go too.
+    only by retention or when you name them. Idempotency keys past their window go too. Foreign tables keep dead letters
+    at most, and go by age alone.
 
     \b
     Example:
       holdfast prune shop:hf
       holdfast prune --older-than 7d --outcome done --url postgresql://app@db/shop
+      holdfast prune --older-than 30d --outcome dead --store pdo:jobs --app shop:hf
     """
     wanted = set(outcomes) or (set(OUTCOMES) if older_than is None else {"done", "cancelled"})
-    with _opened(app_name, older_than) as (store, holdfast):
-        found = [(o, q) for o, q in store.run(jobs.prune_queues()) if o in wanted and queue in (None, q)]
-        parts = [(o, q, older_than if older_than is not None else _kept(holdfast, o, q)) for o, q in found]
-        due = {part: _count(store, part) for part in parts} if dry_run or older_than is not None else {}
+    current().app = app_name or current().app
+    with open_desk("nothing") as at:
+        at.desk.require("prune")
+        older_of = _by_retention(at) if older_than is None else lambda part: older_than
+        at.schema.require()
+        found = [part for part in at.run(at.desk.kept()) if part.outcome in wanted and queue in (None, part.queue)]
+        parts = [(part, older_of(part)) for part in found]
+        due: Pruned = {}
+        if dry_run or older_than is not None:
+            due = {(part, older): at.run(at.desk.count_older(part, older)) for part, older in parts}
         if older_than is not None and not dry_run and any(due.values()):
-            confirm(f"Delete {plural(sum(due.values()), 'finished job')} older than {age(older_than)}?", yes)
-        deleted = due if dry_run else {part: _delete(store, part, chunk) for part in parts}
-        keys = 0 if dry_run else _delete_keys(store, chunk)
-    _report(deleted, keys, dry_run, as_json)
+            confirm(f"Delete {plural(sum(due.values()), 'finished job')}{at.of} older than {age(older_than)}?", yes)
+        deleted = due if dry_run else {(part, older): _delete(at, part, older, chunk) for part, older in parts}
+        keys = 0 if dry_run else _delete_keys(at, chunk)
+    _report(deleted, keys, dry_run, as_json, at.label)
 
 
-@contextmanager
-def _opened(app: str | None, older_than: timedelta | None) -> Iterator[tuple[Store, Holdfast | None]]:
-    name = app or current().app
-    if older_than is None and not name:
+def _by_retention(at: Opened) -> Callable[[Kept], timedelta]:
+    """Go by what the application says of its queues, where no age is given."""
+    name = current().app
+    if not at.desk.has_retention:
+        why = f"nothing says how long {at.desk.name} keeps what is finished"
+        raise Failure(why, Exit.USAGE, "give --older-than 30d --outcome dead")
+    if not name:
         raise Failure("nothing says what to delete", Exit.USAGE, "give APP to go by its retention, or --older-than 7d")
-    if app:
-        current().app = app
-    holdfast = load_app(name) if name else None
-    with open_store() as store:
-        yield store, holdfast
+    holdfast = load_app(name)
+    return lambda part: timedelta(seconds=_keeps(holdfast.queue_options(part.queue), part.outcome))
 
 
-def _kept(holdfast: Holdfast | None, outcome: Outcome, queue: str) -> timedelta:
-    from holdfast.values.options import QueueOptions
-    from holdfast.worker.rounds.prune import retention
-
-    kept = holdfast.queue_options(queue) if holdfast else QueueOptions(queue)
-    return timedelta(seconds=retention(kept, outcome))
+def _keeps(queue: QueueOptions, outcome: Outcome) -> float:
+    return {"done": queue.keep_done, "dead": queue.keep_dead, "cancelled": queue.keep_cancelled}[outcome]
 
 
-def _count(store: Store, part: Part) -> int:
-    from holdfast.admin import Filter, count_jobs
-
-    outcome, queue, older = part
-    before = datetime.now(UTC) - older
-    return store.run(count_jobs(Filter(states=(outcome,), queue=queue, finished_before=before)))
+def _delete(at: Opened, part: Kept, older: timedelta, chunk: int) -> int:
+    make = at.desk.prune
+    return _in_chunks(at, lambda: make(part, older, limit=chunk), chunk, f"{part.outcome} in {part.queue}")
 
 
-def _delete(store: Store, part: Part, chunk: int) -> int:
-    outcome, queue, older = part
-    older_ms = int(older.total_seconds() * 1000)
-    return _in_chunks(store, lambda: jobs.prune(outcome, queue, older_ms, limit=chunk), chunk, f"{outcome} in {queue}")
+def _delete_keys(at: Opened, chunk: int) -> int:
+    make = at.desk.prune_keys
+    return _in_chunks(at, lambda: make(limit=chunk), chunk, "idempotency keys")
 
 
-def _delete_keys(store: Store, chunk: int) -> int:
-    return _in_chunks(store, lambda: jobs.prune_keys(limit=chunk), chunk, "idempotency keys")
-
-
-def _in_chunks(store: Store, make: Callable[[], Flow[int]], chunk: int, what: str) -> int:
+def _in_chunks(at: Opened, make: Callable[[], Flow[int] | None], chunk: int, what: str) -> int:
     total, removed = 0, chunk
     # One transaction a chunk, so that no lock is held for long; a chunk that is not full is the last.
-    while removed >= chunk:
-        removed = store.run(make())
+    while removed >= chunk and (work := make()) is not None:
+        removed = at.run(work)
         total += removed
         if sys.stderr.isatty() and total:
             click.echo(f"\r{what}: {total:,} deleted", nl=False, err=True)
@@ -117,14 +123,15 @@ def _in_chunks(store: Store, make: Callable[[], Flow[int]], chunk: int, what: st
     return total
 
 
-def _report(deleted: dict[Part, int], keys: int, dry_run: bool, as_json: bool) -> None:
+def _report(deleted: Pruned, keys: int, dry_run: bool, as_json: bool, label: dict[str, str]) -> None:
     if as_json:
-        print_json({"outcome": o, "queue": q, "older_than": older, "jobs": n} for (o, q, older), n in deleted.items())
+        told = [(part, {"older_than": older, "jobs": count}) for (part, older), count in deleted.items()]
+        print_json(part._asdict() | counted | label for part, counted in told)
         return
     verb = "would delete" if dry_run else "deleted"
-    for (outcome, queue, older), count in deleted.items():
+    for (part, older), count in deleted.items():
         if count:
-            click.echo(f"{verb} {count:,} {outcome} in {queue}, older than {age(older)}")
+            click.echo(f"{verb} {count:,} {part.outcome} in {part.queue}, older than {age(older)}")
     if keys:
         click.echo(f"deleted {plural(keys, 'idempotency key')} past their window")
     if not any(deleted.values()) and not keys:

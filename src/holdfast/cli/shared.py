@@ -128,8 +128,8 @@ class Settings:
     prefix: str | None = None
     schema: str | None = None
     verbose: bool = False
-    # The tables that --store names, when they are not our own.
-    foreign: str | None = None
+    # What --store names, when it is not our own jobs.
+    named: str | None = None
 
     def export(self) -> None:
         """Hand the options to the application's own Holdfast through the environment, before it is imported."""
@@ -206,12 +206,9 @@ def connection_options(command: F) -> F:
 
 
 def store_option(command: F) -> F:
-    """Add --store: work on tables that programs in other languages share."""
-    text = "Tables shared with other languages: pdo:TABLE or durable:PREFIX."
-    # Eager: how an id is read depends on it.
-    return click.option("--store", "foreign", is_eager=True, expose_value=False, callback=_keep_store, help=text)(
-        command
-    )
+    """Add --store: work on foreign tables instead of our own jobs."""
+    text = "Foreign tables, shared with other languages: pdo:TABLE or durable:PREFIX."
+    return click.option("--store", "named", expose_value=False, callback=_keep_store, help=text)(command)
 
 
 def json_option(command: F) -> F:
@@ -253,21 +250,15 @@ def require_tables(store: Store) -> None:
     Asks once: a person waits, and sees at once that the database is down.
     """
     from holdfast.store import migrate
-    from holdfast.store.dialects import SCHEMA_VERSION
 
     if missing := missing_file(store):
         raise Failure(f"there is no database file {missing}", Exit.SCHEMA, "`holdfast migrate apply` creates it")
-    store.run_once(migrate.check(SCHEMA_VERSION))
+    store.run_once(migrate.check(store.schema_version))
 
 
 def missing_file(store: Store) -> Path | None:
-    """Name the SQLite file that is not there; to open it would create it, which only `migrate apply` should do."""
-    if not store.embedded or store.in_memory:
-        return None
-    from holdfast.store.dialects.sqlite import path_of
-
-    path = Path(path_of(store.url))
-    return None if path.exists() else path
+    """Name the database file that is not there; to open it would create it, which only `migrate apply` should do."""
+    return None if store.file is None or store.file.exists() else store.file
 
 
 def load_app(name: str) -> Holdfast:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.context import Context
 from holdfast.errors import ConfigError, ForeignTablesMissing, SchemaMissing
 from holdfast.flow import Flow
-from holdfast.foreign.queries import Queries
+from holdfast.foreign.tables import ForeignTables
 from holdfast.handlers import Registration
 from holdfast.life.expiry import Backoff
 from holdfast.values.options import HandlerOptions
@@ -22,13 +22,6 @@ T = TypeVar("T")
 
 class ForeignHandler(Registration[P, R]):
     """A handler whose jobs come from foreign tables. It has no `enqueue`: they are published or dispatched there."""
-
-
-class ForeignTables(Protocol):
-    """One set of foreign tables: its queries, and the settings that its programs agree on."""
-
-    @property
-    def queries(self) -> Queries: ...
 
 
 class ForeignSource:

@@ -11,6 +11,7 @@ from holdfast.context import Context
 from holdfast.errors import ConfigError, QueryFailed, UniqueViolation
 from holdfast.flow import Flow
 from holdfast.foreign.durable import flows as durable_transport
+from holdfast.foreign.durable.desk import DurableDesk
 from holdfast.foreign.durable.flows import DurableTables, Takes
 from holdfast.foreign.source import ForeignHandler, ForeignSource
 from holdfast.life.source import Renewed, Settled, Source
@@ -70,6 +71,11 @@ class DurableSteps(ForeignSource):
                 except (UniqueViolation, QueryFailed) as error:
                     _raise_unless_raced(error, again)
                     await asyncio.sleep(CREATE_PAUSE_SECONDS)
+
+    @property
+    def desk(self) -> DurableDesk:
+        """What people do with these tables: list, show, retry, look for trouble, and so on."""
+        return DurableDesk(self.name, self.tables)
 
     # For the worker: the protocol of `holdfast.life.source.Source`
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -42,7 +41,7 @@ def replay(tables: PdoTables, failed_id: int) -> Steps[int]:
     if not rows:
         raise JobNotFound(str(failed_id))
     dead = Failed.of(rows[0])
-    envelope = _message(dead.payload, failed_id)
+    envelope = message_of(dead.payload, failed_id)
     letter = envelope.body.get("dead_letter")
     home = letter.get("original_queue") if isinstance(letter, dict) else None
     back_to = home if isinstance(home, str) and 1 <= len(home) <= 255 else dead.queue
@@ -51,7 +50,7 @@ def replay(tables: PdoTables, failed_id: int) -> Steps[int]:
     return new_id
 
 
-def _message(body: str, failed_id: int) -> Envelope:
+def message_of(body: str, failed_id: int) -> Envelope:
     """Read the message in a dead letter; one that an older program found malformed may be good by now."""
     try:
         return read(body)
@@ -79,50 +78,14 @@ def discard(tables: PdoTables, failed_id: int) -> Steps[None]:
     yield from tables.ask("failed_delete", id=failed_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Replays:
-    """What became of dead letters: the new row's id by theirs, and why others stay; in neither where they were gone."""
-
-    rows: dict[int, int] = field(default_factory=dict)
-    conflicts: dict[int, str] = field(default_factory=dict)
-
-
 @flow
-def replay_many(tables: PdoTables, failed_ids: Sequence[int]) -> Steps[Replays]:
-    """Put dead letters back into their queues; one that was never a message stays, and stops no other.
-
-    Commits: its own, all or none. After a crash: nothing happened, or those that went back are gone here.
-    """
-    answer = Replays()
-    for failed_id in failed_ids:
-        try:
-            answer.rows[failed_id] = yield from replay(tables, failed_id)
-        except JobNotFound:
-            continue
-        except Conflict as conflict:
-            answer.conflicts[failed_id] = conflict.message
-    return answer
-
-
-@flow
-def discard_many(tables: PdoTables, failed_ids: Sequence[int]) -> Steps[list[int]]:
-    """Delete dead letters for good, and tell which were still there. Commits: its own, all or none."""
-    gone = []
-    for failed_id in failed_ids:
-        if (yield from tables.ask("failed_lock", id=failed_id)):
-            yield from tables.ask("failed_delete", id=failed_id)
-            gone.append(failed_id)
-    return gone
-
-
-@flow
-def prune(tables: PdoTables, older: timedelta, *, limit: int = 500) -> Steps[int]:
-    """Delete a chunk of dead letters older than so long; fewer than `limit` means there are no more.
+def prune(tables: PdoTables, older: timedelta, *, queue: str | None = None, limit: int = 500) -> Steps[int]:
+    """Delete a chunk of dead letters older than a span; fewer than `limit` means that no more are left.
 
     Commits: its own, so that no chunk holds locks for long.
     """
     now = yield from tables.now()
-    rows = yield from tables.ask("prune", before=tables.stamp(now - older), limit=limit)
+    rows = yield from tables.ask("prune", before=tables.stamp(now - older), queue=queue, limit=limit)
     for row in rows:
         yield from tables.ask("failed_delete", id=row[0])
     return len(rows)

@@ -99,8 +99,9 @@ class PdoTables:
         except ValueError:
             return None
 
-    def now(self) -> Steps[datetime]:
-        [[stored]] = yield from ask("clock")
+    def now(self, alone: bool = False) -> Steps[datetime]:
+        """Read the database's clock; `alone` where what follows needs no transaction with it."""
+        [[stored]] = yield from ask("clock", alone=alone)
         return when(stored)
 
     def ask(self, name: str, **params: Any) -> Steps[Rows]:

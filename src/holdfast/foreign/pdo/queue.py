@@ -10,6 +10,7 @@ from holdfast.context import Context
 from holdfast.flow import Flow
 from holdfast.foreign.pdo import dead as pdo_dead
 from holdfast.foreign.pdo import flows as pdo
+from holdfast.foreign.pdo.desk import PdoDesk
 from holdfast.foreign.pdo.flows import PdoTables, Stamps
 from holdfast.foreign.source import ForeignHandler, ForeignSource
 from holdfast.life.source import Renewed, Settled, Source
@@ -140,6 +141,11 @@ class PdoQueue(ForeignSource):
             pruned = await self._arun(pdo_dead.prune(self.tables, age, limit=PRUNE_CHUNK_ROWS))
             total += pruned
         return total
+
+    @property
+    def desk(self) -> PdoDesk:
+        """What people do with these tables: list, show, retry, look for trouble, and so on."""
+        return PdoDesk(self.name, self.tables)
 
     # For the worker: the protocol of `holdfast.life.source.Source`
 

@@ -95,7 +95,11 @@ select id, queue, urn, trace_id, attempts, payload, reason, cast(failed_at as ch
 delete from foreign_failed where id = :id;
 
 -- prune: read a chunk of failed rows older than a moment; the flow deletes them by primary key.
-select id from foreign_failed where failed_at < :before order by id limit :limit;
+select id from foreign_failed
+ where failed_at < :before
+   and queue = :queue  -- when queue
+ order by id
+ limit :limit;
 
 -- counts: count rows by queue: ready, waiting, reserved, stale, and when the oldest ready one became so.
 select queue,
@@ -109,7 +113,15 @@ select queue,
  order by queue;
 
 -- failed_counts: count failed rows by queue.
-select queue, count(*) from foreign_failed group by queue order by queue;
+select queue, count(*) from foreign_failed
+ where 1 = 1
+   and queue = :queue  -- when queue
+   and urn = :kind  -- when kind
+   and id in (:row_ids)  -- when row_ids
+   and failed_at >= :finished_after  -- when finished_after
+   and failed_at < :finished_before  -- when finished_before
+ group by queue
+ order by queue;
 
 -- rows: read rows by id; a line marked `when` is there only if its parameter is given.
 select id, queue, urn, trace_id, attempts, payload, cast(available_at as char), cast(reserved_at as char), cast(created_at as char)

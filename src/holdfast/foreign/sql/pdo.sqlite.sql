@@ -95,7 +95,11 @@ select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attem
 delete from foreign_failed where id = :id;
 
 -- prune: read a chunk of failed rows older than a moment; the flow deletes them by primary key.
-select id from foreign_failed where failed_at < :before order by id limit :limit;
+select id from foreign_failed
+ where failed_at < :before
+   and queue = :queue  -- when queue
+ order by id
+ limit :limit;
 
 -- counts: count rows by queue: ready, waiting, reserved, stale, and when the oldest ready one became so.
 select cast(queue as blob),
@@ -109,7 +113,15 @@ select cast(queue as blob),
  order by queue;
 
 -- failed_counts: count failed rows by queue.
-select cast(queue as blob), count(*) from foreign_failed group by queue order by queue;
+select cast(queue as blob), count(*) from foreign_failed
+ where 1 = 1
+   and queue = :queue  -- when queue
+   and urn = :kind  -- when kind
+   and id in (select value from json_each(:row_ids))  -- when row_ids
+   and failed_at >= :finished_after  -- when finished_after
+   and failed_at < :finished_before  -- when finished_before
+ group by queue
+ order by queue;
 
 -- rows: read rows by id; a line marked `when` is there only if its parameter is given.
 select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), available_at, reserved_at, created_at

@@ -1,0 +1,125 @@
+"""Our own jobs as people see them: the desk over the flows of `holdfast.admin`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar, Literal
+
+from holdfast.admin import examine
+from holdfast.admin import jobs as admin
+from holdfast.admin.jobs import LONGEST_LIST, STATES, Filter
+from holdfast.errors import ConfigError
+from holdfast.flow import Flow, Steps, flow
+from holdfast.jobs import pruning
+from holdfast.life.desk import Desk
+from holdfast.life.findings import Finding
+from holdfast.life.listing import EVERYTHING, After, Count, Kept, Page, Replays, Wanted
+from holdfast.values.ids import parse_id
+from holdfast.values.views import AuditLine, DeadGroup, JobView
+
+_COUNTED = ("due", "scheduled", "leased", "done", "dead", "cancelled")
+
+
+class JobsDesk(Desk):
+    """The jobs of one Holdfast: live and finished ones under one id, audited, kept by retention."""
+
+    name = "jobs"
+    states: ClassVar[tuple[str, ...]] = STATES
+    has_retention: ClassVar[bool] = True
+
+    @flow
+    def counts(self) -> Steps[list[Count]]:
+        """Count jobs by queue; reads all finished rows, so it takes longer the more are kept."""
+        by_queue: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for kind in (yield from admin.counts().start()):
+            for name in _COUNTED:
+                by_queue[kind.queue][name] += getattr(kind, name)
+        late = {lag.queue: lag.oldest_seconds for lag in (yield from admin.oldest_pending().start())}
+        return [Count(queue, **by_queue[queue], oldest_seconds=late.get(queue)) for queue in sorted(by_queue)]
+
+    @flow
+    def rows(
+        self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
+    ) -> Steps[Page]:
+        last = after.id if isinstance(after, JobView) else None if after is None else typed_id(after)
+        size = min(limit, LONGEST_LIST)
+        found = yield from admin.list_jobs(_filter(wanted), size, last, newest).start()
+        return Page(found, found[-1] if len(found) == size else None)
+
+    def letters(
+        self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
+    ) -> Flow[Page]:
+        return self.rows(_dead(wanted), limit=limit, after=after, newest=newest)
+
+    def count_letters(self, wanted: Wanted = EVERYTHING) -> Flow[int]:
+        return admin.count_jobs(_dead(wanted))
+
+    def groups(self, wanted: Wanted = EVERYTHING, limit: int = 50) -> Flow[list[DeadGroup]]:
+        return admin.dead_groups(_dead(wanted), limit)
+
+    def show(self, row_id: str, *, dead: bool = False) -> Flow[JobView]:
+        return admin.show(row_id)
+
+    @flow
+    def examine(self, lag_seconds: float = 60.0) -> Steps[list[Finding]]:
+        found = yield from examine.lag(lag_seconds).start()
+        found += yield from examine.leases().start()
+        return [*found, *(yield from examine.dead_letters().start())]
+
+    @flow
+    def is_audited(self) -> Steps[bool]:
+        yield from ()
+        return True
+
+    def audit(self, row_id: str, *, dead: bool = False, limit: int = 50) -> Flow[list[AuditLine]]:
+        return admin.audit(row_id, limit)
+
+    def retry(self, row_id: str, actor: str | None) -> Flow[Literal["due", "replayed"]]:
+        return admin.retry(row_id, actor)
+
+    def cancel(self, row_id: str, actor: str | None) -> Flow[Literal["cancelled", "requested"]]:
+        return admin.cancel(row_id, actor)
+
+    @flow
+    def replay(self, wanted: Wanted, limit: int, actor: str | None, dry_run: bool = False) -> Steps[Replays]:
+        done = yield from admin.replay(_dead(wanted), min(limit, LONGEST_LIST), actor, dry_run)
+        return Replays(done.ids, done.conflicts, {job: _stays(job, holder) for job, holder in done.conflicts.items()})
+
+    def discard(self, wanted: Wanted, limit: int, actor: str | None, dry_run: bool = False) -> Flow[list[str]]:
+        return admin.discard(_dead(wanted), min(limit, LONGEST_LIST), actor, dry_run)
+
+    @flow
+    def kept(self) -> Steps[list[Kept]]:
+        return [Kept(*pair) for pair in (yield from pruning.prune_queues().start())]
+
+    def count_older(self, part: Kept, older: timedelta) -> Flow[int]:
+        before = datetime.now(UTC) - older
+        return admin.count_jobs(Filter(states=(part.outcome,), queue=part.queue, finished_before=before))
+
+    def prune(self, part: Kept, older: timedelta, *, limit: int = 1000) -> Flow[int]:
+        return pruning.prune(part.outcome, part.queue, int(older.total_seconds() * 1000), limit=limit)
+
+    def prune_keys(self, *, limit: int = 1000) -> Flow[int]:
+        return pruning.prune_keys(limit=limit)
+
+
+def typed_id(typed: str) -> str:
+    """Read the id of a job that somebody typed. Raises: ConfigError."""
+    try:
+        return parse_id(typed.strip().lower())
+    except ConfigError as error:
+        rule = f"{typed!r} is not a job id: they look like 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f"
+        raise ConfigError("id", rule, typed) from error
+
+
+def _filter(wanted: Wanted) -> Filter:
+    return Filter(**(vars(wanted) | {"ids": tuple(map(typed_id, wanted.ids))}))
+
+
+def _dead(wanted: Wanted) -> Filter:
+    return _filter(Wanted(**(vars(wanted) | {"states": wanted.states or ("dead",)})))
+
+
+def _stays(job: str, holder: str | None) -> str:
+    return f"{job} stays: {f'job {holder} holds' if holder else 'another job held'} its unique key"

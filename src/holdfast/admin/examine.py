@@ -1,0 +1,69 @@
+"""What can be wrong with our jobs: queues that are behind, leases that nobody takes back, dead letters.
+
+Flows for `doctor` and the like. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from holdfast.admin.jobs import dead_groups, expired_leases, oldest_pending
+from holdfast.flow import Steps, ask, flow
+from holdfast.life.findings import Finding, of_letters
+from holdfast.values.rows import when
+from holdfast.values.words import age, plural
+
+# A reaper looks every second, so a lease that ran out this long ago has nobody to take it back.
+UNREAPED = timedelta(seconds=10)
+LEASES_READ = 100
+GROUPS_READ = 1000
+
+
+@flow
+def clock() -> Steps[datetime]:
+    """Read the database's time."""
+    [[now]] = yield from ask("clock", alone=True)
+    return when(now)
+
+
+@flow
+def lag(limit_seconds: float, served: Collection[str] | None = None) -> Steps[list[Finding]]:
+    """Find queues whose jobs have been due for longer, or that no live worker serves, where `served` names those."""
+    found = []
+    for queue in (yield from oldest_pending().start()):
+        waiting = f"queue {queue.queue}: {queue.due:,} due, the oldest for {age(queue.oldest_seconds)}"
+        if served is not None and queue.queue not in served:
+            do = f"start one: `holdfast worker APP --queues {queue.queue}`"
+            found.append(Finding("lag", "problem", f"{waiting}, and no live worker serves it", do))
+        elif queue.oldest_seconds > limit_seconds:
+            look = f"`holdfast jobs list --state pending --oldest --queue {queue.queue}`"
+            do = f"add workers or --concurrency; see in {look} whether it is a kind that no worker handles"
+            found.append(Finding("lag", "warning", waiting, do))
+    return found or [Finding("lag", "ok", f"no job has been due for more than {age(limit_seconds)}")]
+
+
+@flow
+def leases() -> Steps[list[Finding]]:
+    """Find leases that ran out a while ago and are still there."""
+    now = yield from clock().start()
+    limit = now - UNREAPED
+    ran_out = yield from expired_leases(LEASES_READ).start()
+    expired = [job for job in ran_out if (job.lease_expires_at or limit) < limit]
+    if not expired:
+        return [Finding("leases", "ok", "no lease ran out unnoticed")]
+    first = expired[0]
+    since = age(now - (first.lease_expires_at or limit))
+    count = f"{LEASES_READ} or more leases" if len(expired) == LEASES_READ else plural(len(expired), "lease")
+    oldest = f"{first.kind} {first.id}, {first.leased_by}"
+    seen = f"{count} ran out and nobody took them back; the oldest {since} ago: {oldest}"
+    kinds = ", ".join(sorted({job.kind for job in expired}))
+    return [Finding("leases", "problem", seen, f"start a worker that handles {kinds}: only those reap them")]
+
+
+@flow
+def dead_letters() -> Steps[list[Finding]]:
+    """Tell of dead letters by group, the largest first."""
+    now = yield from clock().start()
+    found = yield from dead_groups(limit=GROUPS_READ).start()
+    return list(of_letters(found, now)) or [Finding("dead-letters", "ok", "there are none")]

@@ -1,0 +1,178 @@
+"""How tables are made and checked: our own by numbered migrations, foreign ones where they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from holdfast.cli.render import Column
+from holdfast.cli.shared import Exit, Failure, current, missing_file, require_tables
+from holdfast.errors import ForeignTablesMissing, SchemaMismatch
+from holdfast.store import migrate
+
+if TYPE_CHECKING:
+    from holdfast.foreign import DurableSteps, PdoQueue
+    from holdfast.store import Store
+    from holdfast.store.migrate import Migration
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is still to be made: as JSON, and as a table."""
+
+    items: list[dict[str, Any]]
+    columns: list[Column]
+    rows: list[tuple[object, ...]]
+
+
+class Schema(Protocol):
+    """A set of tables as `migrate` sees it."""
+
+    def require(self) -> None:
+        """Raise unless the tables are there, in this version."""
+
+    def reach(self) -> None:
+        """Raise unless the database can be looked at without making anything."""
+
+    def plan(self) -> Plan:
+        """List what `apply` would run."""
+
+    def complete(self) -> str:
+        """Say that nothing is to run."""
+
+    def apply(self) -> Iterator[str]:
+        """Make what is missing, and say what was made."""
+
+    def script(self, start: str) -> str:
+        """Write SQL that does the same, from a version on; empty where nothing is to run."""
+
+    def check(self) -> str:
+        """Say that the tables fit. Raises: as `require`, with what to run."""
+
+
+class OurSchema:
+    """Holdfast's own tables."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def require(self) -> None:
+        require_tables(self._store)
+
+    def reach(self) -> None:
+        """Nothing: `doctor` and `migrate` tell a missing file and a missing table by themselves."""
+
+    def plan(self) -> Plan:
+        todo = self._pending()
+        items = [{"number": m.number, "name": m.name, "statements": len(m.statements)} for m in todo]
+        columns = [Column("migration", whole=True), Column("statements", right=True)]
+        return Plan(items, columns, [(m.name, len(m.statements)) for m in todo])
+
+    def complete(self) -> str:
+        return f"Nothing to run: the tables are at version {self._version()}."
+
+    def apply(self) -> Iterator[str]:
+        with migrate.explained(self._store.dialect.name):
+            ran = self._store.run_once(migrate.apply(self._store.migrations))
+        for migration in ran:
+            yield f"applied {migration.name}"
+
+    def script(self, start: str) -> str:
+        known = self._store.migrations
+        after = self._start(start, known[-1].number)
+        todo = [migration for migration in known if migration.number > after]
+        if not todo:
+            click.echo(f"Nothing to run after version {after}.", err=True)
+            return ""
+        return script(self._store, todo)
+
+    def check(self) -> str:
+        at, todo = self._version(), self._pending()
+        if at == 0:
+            raise Failure(f"{self._absent()} Run `holdfast migrate apply`.", Exit.SCHEMA, _database())
+        if todo:
+            raise SchemaMismatch(at, todo[-1].number)
+        return f"The tables are at version {at}, which this holdfast needs."
+
+    def _start(self, said: str, newest: int) -> int:
+        if said == "current":
+            return self._version()
+        if not said.isdecimal() or int(said) > newest:
+            raise click.BadParameter(f"{said!r} is not a version: 0 to {newest}, or `current`", param_hint="--from")
+        return int(said)
+
+    def _absent(self) -> str:
+        if where := missing_file(self._store):
+            return f"There is no database file {where}."
+        return "The database has no Holdfast tables under this prefix."
+
+    def _version(self) -> int:
+        return 0 if missing_file(self._store) else self._store.run_once(migrate.version())
+
+    def _pending(self) -> list[Migration]:
+        known = self._store.migrations
+        return known if missing_file(self._store) else self._store.run_once(migrate.pending(known))
+
+
+def script(store: Store, todo: list[Migration]) -> str:
+    """Write migrations as one script that leaves the same database as `apply`."""
+    queries = store.dialect.queries
+    lines = ["begin;"]
+    if todo[0].number == 1:
+        create = [each for each in queries["schema_create"] if each.startswith("create")]
+        lines += [f"{statement};" for statement in (*create, *queries["meta_create"])]
+    for migration in todo:
+        lines += [f"\n-- {migration.name}", migration.sql.rstrip()]
+        lines += [f"{each.replace(':version', repr(str(migration.number)))};" for each in queries["version_write"]]
+    return "\n".join([*lines, "commit;"])
+
+
+def _database() -> str:
+    url = current().url
+    return f"the database in use is {url}" if url else ""
+
+
+class ForeignSchema:
+    """Tables that programs in other languages share, and may have made."""
+
+    def __init__(self, source: PdoQueue | DurableSteps, store: Store) -> None:
+        self._source = source
+        self._store = store
+
+    def require(self) -> None:
+        if missing := self._missing():
+            raise ForeignTablesMissing(self._source.name, missing)
+
+    def reach(self) -> None:
+        self._missing()
+
+    def _missing(self) -> list[str]:
+        """Name the missing tables. Asks once: a person waits, and sees at once that the database is down."""
+        if absent := missing_file(self._store):
+            make = f"`holdfast migrate apply --store {self._source.name}` creates it"
+            raise Failure(f"there is no database file {absent}", Exit.SCHEMA, make)
+        return self._store.run_once(self._source.desk.missing())
+
+    def plan(self) -> Plan:
+        absent = self._missing()
+        items = [{"store": self._source.name, "table": table} for table in absent]
+        return Plan(items, [Column("table", whole=True)], [(table,) for table in absent])
+
+    def complete(self) -> str:
+        return f"Nothing to run: {' and '.join(self._source.tables.queries.tables)} are there."
+
+    def apply(self) -> Iterator[str]:
+        absent = self._store.run_once(self._source.desk.missing())
+        self._source.create_schema()
+        for table in absent:
+            yield f"created {table}"
+
+    def script(self, start: str) -> str:
+        return "\n\n".join(f"{statement};" for statement in self._source.tables.queries.created_by())
+
+    def check(self) -> str:
+        self.require()
+        return self.complete()
