@@ -212,6 +212,8 @@ def test_letters_go_back_across_chunks_and_a_malformed_one_stops_none(
     bad = bury(sql, body="nonsense")
     for _ in range(4):
         bury(sql)
+    [foreseen] = lines(shop("dead", "replay", "--all", "--dry-run", "--json", *STORE))
+    assert (len(foreseen["replayed"]), list(foreseen["conflicts"]), foreseen["rows"]) == (4, [str(bad)], [])
     told = shop("dead", "replay", "--all", "--yes", *STORE)
     assert told.stdout == "replayed 4 dead letters\n"
     assert f"Dead letter {bad} cannot be replayed" in told.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -174,31 +175,44 @@ class PdoDesk(ForeignDesk):
 
         Commits: its own, all or none. After a crash: nothing happened, or those that went back are gone here.
         """
-        done, rows, back = Replays(rows={}), {}, []
+        if dry_run:
+            return (yield from self._foreseen(wanted, limit))
+        done, rows, back = Replays(), {}, []
         for letter in (yield from self._oldest(wanted, limit)):
             try:
-                if dry_run:
-                    message_of(letter.payload, int(letter.id))
-                else:
-                    rows[letter.id] = str((yield from dead.replay(self.tables, int(letter.id))))
+                rows[letter.id] = str((yield from dead.replay(self.tables, int(letter.id))))
+                back.append(letter)
             except JobNotFound:
                 continue
             except Conflict as conflict:
                 done.conflicts[letter.id] = done.reasons[letter.id] = conflict.message
-            else:
-                back.append(letter)
-        if not dry_run:
-            yield from self.record("replay", actor, back)
-        return Replays([letter.id for letter in back], done.conflicts, done.reasons, rows)
+        yield from self.record("replay", actor, back)
+        return replace(done, ids=list(rows), rows=rows)
+
+    def _foreseen(self, wanted: Wanted, limit: int) -> Steps[Replays]:
+        """Tell what a replay would do. Only ids are kept: there may be more letters than fit into memory."""
+        done = Replays(rows={})
+
+        def foresee(letters: list[JobView]) -> None:
+            for letter in letters:
+                try:
+                    message_of(letter.payload, int(letter.id))
+                    done.ids.append(letter.id)
+                except Conflict as conflict:
+                    done.conflicts[letter.id] = done.reasons[letter.id] = conflict.message
+
+        yield from self._each_page(wanted, foresee, limit)
+        return done
 
     @flow
     def discard(self, wanted: Wanted, limit: int, actor: str | None, dry_run: bool = False) -> Steps[list[str]]:
         """Delete dead letters for good, and tell which were still there. Commits: its own, all or none."""
-        letters = yield from self._oldest(wanted, limit)
         if dry_run:
-            return [letter.id for letter in letters]
+            ids: list[str] = []
+            yield from self._each_page(wanted, lambda letters: ids.extend(letter.id for letter in letters), limit)
+            return ids
         gone = []
-        for letter in letters:
+        for letter in (yield from self._oldest(wanted, limit)):
             if (yield from self.tables.ask("failed_lock", id=int(letter.id))):
                 yield from self.tables.ask("failed_delete", id=int(letter.id))
                 gone.append(letter)

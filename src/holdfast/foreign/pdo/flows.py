@@ -33,6 +33,7 @@ PAGES = 16
 # The INT column is only a copy for looking at; the payload has the number.
 MOST_ATTEMPTS = 2**31 - 1
 _FORMAT = "%Y-%m-%d %H:%M:%S"
+_NOT_DIGITS = str.maketrans("", "", "-: ")
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,18 @@ def decoded(value: Any) -> Any:
     return bytes(value).decode("utf-8", "replace") if isinstance(value, bytes | bytearray | memoryview) else value
 
 
+def fence_of(stamp: str) -> int:
+    """Write the time of a reservation as a number, which a fence is: 2026-05-01 12:30:00 becomes 20260501123000."""
+    return int(stamp.translate(_NOT_DIGITS))
+
+
+def stamp_of(fence: int) -> str:
+    """Write a fence as the time that stands in the row."""
+    digits = f"{fence:014d}"
+    year, (month, day, hour, minute, second) = digits[:4], [digits[at : at + 2] for at in range(4, 14, 2)]
+    return f"{year}-{month}-{day} {hour}:{minute}:{second}"
+
+
 class Stamps:
     """The reservations that we wrote, for leases that were renewed.
 
@@ -139,15 +152,14 @@ class Stamps:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], list[str]] = {}
+        self._known: dict[tuple[str, int], list[str]] = {}
 
     def of(self, lease: Lease | Finish | PutBack) -> list[str]:
-        fence = str(lease.fence)
-        return [fence, *self._known.get((str(lease.id), fence), ())]
+        return [stamp_of(lease.fence), *self._known.get((str(lease.id), lease.fence), ())]
 
     def add(self, lease: Lease, stamp: str) -> None:
         # The last few are enough: only one renewal can be under way, or be repeated, at a time.
-        key = (lease.job_id, str(lease.fence))
+        key = (lease.job_id, lease.fence)
         self._known[key] = [*self._known.get(key, ()), stamp][-8:]
 
     def forget_before(self, stamp: str) -> None:
@@ -309,7 +321,7 @@ class _Claim:
             priority=0,
             attempt=envelope.attempts + 1,
             max_attempts=self.tables.backoff.max_attempts,
-            fence=self.at,  # type: ignore[arg-type]
+            fence=fence_of(self.at),
             lease_ms=self.tables.lease_ms,
             available_at=self.tables.moment(row.available_at) or self.now,
             created_at=self.tables.moment(row.created_at) or self.now,
