@@ -27,7 +27,6 @@ from holdfast.values.rows import OUTCOMES, Outcome
 
 if TYPE_CHECKING:
     from holdfast.flow import Flow
-    from holdfast.values.options import QueueOptions
 
 # How many rows of which part were, or would be, deleted, and how old they must be for it.
 Pruned = dict[tuple[Kept, timedelta], int]
@@ -93,11 +92,7 @@ def _by_retention(at: Opened) -> Callable[[Kept], timedelta]:
     if not name:
         raise Failure("nothing says what to delete", Exit.USAGE, "give APP to go by its retention, or --older-than 7d")
     holdfast = load_app(name)
-    return lambda part: timedelta(seconds=_keeps(holdfast.queue_options(part.queue), part.outcome))
-
-
-def _keeps(queue: QueueOptions, outcome: Outcome) -> float:
-    return {"done": queue.keep_done, "dead": queue.keep_dead, "cancelled": queue.keep_cancelled}[outcome]
+    return lambda part: timedelta(seconds=holdfast.queue_options(part.queue).keeps(part.outcome))
 
 
 def _delete(at: Opened, part: Kept, older: timedelta, chunk: int) -> int:

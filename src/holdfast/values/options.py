@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypedDict, Unpack, cast, overload
 
 from holdfast.errors import ConfigError
 from holdfast.values.retry import DAY, LONGEST_LEASE, Duration, OptionalSeconds, Retry, Seconds, seconds, whole
+from holdfast.values.rows import Outcome
 
 __all__ = [
     "EnqueueKeywords",
@@ -215,6 +216,10 @@ class QueueOptions:
             raise ConfigError("retention", "may name done, dead and cancelled", sorted(map(str, strange)))
         kept = {outcome: seconds(each, f"retention[{outcome!r}]") for outcome, each in retention.items()}
         return cls(name, **{f"keep_{outcome}": each for outcome, each in kept.items()})
+
+    def keeps(self, outcome: Outcome) -> float:
+        """Return for how many seconds jobs of this outcome are kept."""
+        return {"done": self.keep_done, "dead": self.keep_dead, "cancelled": self.keep_cancelled}[outcome]
 
 
 @dataclass(frozen=True)

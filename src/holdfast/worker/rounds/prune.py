@@ -7,8 +7,6 @@ from datetime import timedelta
 
 from holdfast import events, jobs
 from holdfast.flow import Flow
-from holdfast.values.options import QueueOptions
-from holdfast.values.rows import Outcome
 from holdfast.worker import registry
 from holdfast.worker.rounds.base import Round, RoundContext
 
@@ -36,7 +34,7 @@ class Prune(Round):
         self._deadline = time.monotonic() + PRUNE_TURN_SECONDS
         pruned = 0
         for outcome, queue in await outlive(jobs.prune_queues()):
-            older_ms = round(retention(context.queue_options(queue), outcome) * 1000)
+            older_ms = round(context.queue_options(queue).keeps(outcome) * 1000)
             pruned += await self._all_of(jobs.prune(outcome, queue, older_ms, limit=PRUNE_CHUNK))
         await self._all_of(jobs.prune_dropped(limit=PRUNE_CHUNK))
         keys = await outlive(jobs.prune_keys(limit=PRUNE_CHUNK))
@@ -52,8 +50,3 @@ class Prune(Round):
             count = await self.context.patience.outlive(pruning)
             total += count
         return total
-
-
-def retention(queue: QueueOptions, outcome: Outcome) -> float:
-    """Return how many seconds a queue keeps jobs of this outcome."""
-    return {"done": queue.keep_done, "dead": queue.keep_dead, "cancelled": queue.keep_cancelled}[outcome]
