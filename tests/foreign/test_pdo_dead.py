@@ -224,7 +224,7 @@ def unknown(hf: Holdfast, request: pytest.FixtureRequest, jobs: PdoQueue) -> Ite
 def test_unknown_urns_fail_until_their_attempts_are_used_up(
     hf: Holdfast, clock: Clock, unknown: PdoQueue, sql: Sql, jobs: PdoQueue
 ) -> None:
-    store = unknown._app.store
+    store = unknown._context.store
     jobs.publish(URN, {})
     for delay in (1, 5):
         store.now = clock.now
@@ -241,7 +241,7 @@ def test_unknown_urns_fail_until_their_attempts_are_used_up(
 def test_unknown_urns_that_are_released_wait_and_starve_nobody(
     hf: Holdfast, clock: Clock, unknown: PdoQueue, sql: Sql, jobs: PdoQueue
 ) -> None:
-    store = unknown._app.store
+    store = unknown._context.store
     store.now = clock.now
     jobs.publish(URN, {})
     known = jobs.publish("urn:babel:known", {})
@@ -252,17 +252,17 @@ def test_unknown_urns_that_are_released_wait_and_starve_nobody(
 
 @pytest.mark.parametrize("unknown", ["delete"], indirect=True)
 def test_unknown_urns_may_be_deleted(clock: Clock, unknown: PdoQueue, sql: Sql, jobs: PdoQueue) -> None:
-    unknown._app.store.now = clock.now
+    unknown._context.store.now = clock.now
     jobs.publish(URN, {})
-    claim(unknown._app.store.run, unknown)
+    claim(unknown._context.store.run, unknown)
     assert sql("select id from jobs") == sql("select id from jobs_failed") == []
 
 
 @pytest.mark.parametrize("unknown", ["dead_letter"], indirect=True)
 def test_unknown_urns_may_die_at_once(clock: Clock, unknown: PdoQueue, sql: Sql, jobs: PdoQueue) -> None:
-    unknown._app.store.now = clock.now
+    unknown._context.store.now = clock.now
     jobs.publish(URN, {})
-    claim(unknown._app.store.run, unknown)
+    claim(unknown._context.store.run, unknown)
     assert sql.one("select reason, attempts from jobs_failed") == ("unknown_urn", 0)
 
 

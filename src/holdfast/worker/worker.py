@@ -74,6 +74,7 @@ class Worker:
         context: Context,
         handlers: Mapping[str, Registration[..., Any]],
         foreign: Sequence[Source] = (),
+        also: Sequence[Served] = (),
         *,
         queues: Sequence[str] | None = None,
         concurrency: int = 20,
@@ -81,7 +82,6 @@ class Worker:
         drain: Duration = 30.0,
         name: str | None = None,
         buffer: int = BUFFER_LIMIT,
-        also: Sequence[Served] = (),
     ) -> None:
         self.context = context
         self.id = f"{text(name or socket.gethostname()[:60], 'name', 60)}-{os.getpid()}-{new_id()[-12:]}"
