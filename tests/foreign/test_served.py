@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Job
+from holdfast import Holdfast, Job, events
 from holdfast.foreign import DurableSteps, PdoQueue
 from tests.foreign.conftest import Sql
 from tests.foreign.rows import URN
@@ -41,6 +41,8 @@ def serve(hf: Holdfast, until: Callable[[], bool], workers: int = 1) -> None:
 
 def test_one_worker_serves_php_messages_beside_ordinary_jobs(hf: Holdfast, jobs: PdoQueue, sql: Sql) -> None:
     calls: list[Any] = []
+    told: set[tuple[str, str]] = set()
+    hf.on(events.JobEvent, lambda event: told.add((event.source, event.kind)))
 
     @hf.job
     def ordinary(number: int) -> None:
@@ -62,6 +64,7 @@ def test_one_worker_serves_php_messages_beside_ordinary_jobs(hf: Holdfast, jobs:
     serve(hf, lambda: len(calls) == 10 and sql.one("select max(attempts) from jobs where reserved_at is null") == (1,))
     assert sorted(calls) == [(name, number) for name in ("ordinary", "php") for number in range(5)]
     assert sql.one("select count(*), min(urn) from jobs") == (1, "urn:babel:fails")
+    assert told == {("jobs", "ordinary"), ("pdo:jobs", URN), ("pdo:jobs", "urn:babel:fails")}
 
 
 def test_an_effect_and_the_ack_commit_together(hf: Holdfast, jobs: PdoQueue, sql: Sql) -> None:

@@ -1,4 +1,4 @@
-"""An outage of the database, said once, with pauses that grow; and what is no outage but a refusal."""
+"""An outage of the database, said once, with pauses that grow; and what is not an outage but a refusal."""
 
 from __future__ import annotations
 

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # Exit codes after which a new child would only fail the same way: schema, database unreachable at start.
-HOPELESS = (3, 4)
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+HOPELESS_EXIT_CODES = (3, 4)
+FIRST_RESTART_PAUSE_SECONDS, LONGEST_RESTART_PAUSE_SECONDS = 0.5, 30.0
 # A child that lived this long did not die of its start: the next pause is the first again.
-SETTLED = 60.0
+CHILD_SETTLED_AFTER_SECONDS = 60.0
 # What a worker gets beyond its drain time to write its outcomes, before the process is ended under it.
-GRACE = 10.0
-HURRY = 5.0
-LONGEST_DRAIN = 7 * 86_400.0
-ORPHAN_WATCH = 1.0
+GRACE_SECONDS = 10.0
+HURRY_SECONDS = 5.0
+LONGEST_DRAIN_SECONDS = 7 * 86_400.0
+ORPHAN_WATCH_SECONDS = 1.0
 # New objects after which Python looks for garbage. A job makes a handful, so with Python's own 700 it looks after every
 # hundred jobs: a sixth of the CPU of a worker whose handlers do next to nothing.
-GARBAGE_EVERY = 5_000
+GARBAGE_EVERY_OBJECTS = 5_000
 
 
 class Application(Protocol):
@@ -82,7 +82,7 @@ async def _with_signals(worker: Worker, parent: int | None) -> None:
         # It may run between any two lines of the program: no logging, no locks, only these two calls.
         seen.append(number)
         at_once = len(seen) > 1
-        _end_after(HURRY if at_once else worker.drain + GRACE)
+        _end_after(HURRY_SECONDS if at_once else worker.drain + GRACE_SECONDS)
         loop.call_soon_threadsafe(partial(worker.stop, signal.Signals(number).name, at_once=at_once))
 
     # Not the loop's own handlers: those say nothing while a handler blocks the loop.
@@ -104,18 +104,18 @@ async def _with_signals(worker: Worker, parent: int | None) -> None:
 def _collect_less_often() -> None:
     """Spare the garbage collector's time in a process of ours; what the application set, or switched off, stays."""
     every, *rest = gc.get_threshold()
-    if 0 < every < GARBAGE_EVERY:
-        gc.set_threshold(GARBAGE_EVERY, *rest)
+    if 0 < every < GARBAGE_EVERY_OBJECTS:
+        gc.set_threshold(GARBAGE_EVERY_OBJECTS, *rest)
 
 
 def _end_after(seconds: float) -> None:
     """End the process then, with the tracebacks of its threads, whatever holds it up: C code and a held GIL too."""
-    faulthandler.dump_traceback_later(min(seconds, LONGEST_DRAIN), exit=True, file=2)
+    faulthandler.dump_traceback_later(min(seconds, LONGEST_DRAIN_SECONDS), exit=True, file=2)
 
 
 async def _stop_when_orphaned(worker: Worker, parent: int | None) -> None:
     while parent is not None and os.getppid() == parent:  # noqa: ASYNC110 - nobody tells a process of this
-        await asyncio.sleep(ORPHAN_WATCH)
+        await asyncio.sleep(ORPHAN_WATCH_SECONDS)
     if parent is not None:
         worker.stop("its parent process is gone")
 
@@ -156,7 +156,7 @@ def _child(app: Application, options: WorkerKeywords, parent: int) -> int:
 
 
 class Supervisor:
-    """Keeps so many children alive, passes signals on, and starts a new child where one died."""
+    """Keeps `count` children alive, passes signals on, and starts a new child where one died."""
 
     def __init__(self, count: int, child: Callable[[int], int]) -> None:
         self._count = count
@@ -164,7 +164,7 @@ class Supervisor:
         # By pid, when each child was started; and when to start those that are to follow.
         self._children: dict[int, float] = {}
         self._due: list[float] = []
-        self._pause = FIRST_PAUSE
+        self._pause = FIRST_RESTART_PAUSE_SECONDS
         self._stopping = False
         self._code = 0
 
@@ -183,7 +183,7 @@ class Supervisor:
             select.select([reader], [], [], self._until_due())
             with suppress(BlockingIOError):
                 os.read(reader, 1024)
-            self._bury()
+            self._collect_ended()
         return self._code
 
     def _start_due(self) -> None:
@@ -197,7 +197,7 @@ class Supervisor:
     def _until_due(self) -> float | None:
         return max(0.0, min(self._due) - time.monotonic()) if self._due else None
 
-    def _bury(self) -> None:
+    def _collect_ended(self) -> None:
         while self._children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -208,16 +208,16 @@ class Supervisor:
         started = self._children.pop(pid, None)
         if started is None or code == 0 or self._stopping:
             return
-        if code in HOPELESS:
+        if code in HOPELESS_EXIT_CODES:
             self._code = code
             self._pass_on(signal.SIGTERM, None)
             return
         now = time.monotonic()
-        if now - started > SETTLED:
-            self._pause = FIRST_PAUSE
+        if now - started > CHILD_SETTLED_AFTER_SECONDS:
+            self._pause = FIRST_RESTART_PAUSE_SECONDS
         log.error("worker process %d ended with code %d; starting another in %.1f s", pid, code, self._pause)
         self._due.append(now + self._pause)
-        self._pause = min(LONGEST_PAUSE, self._pause * 2)
+        self._pause = min(LONGEST_RESTART_PAUSE_SECONDS, self._pause * 2)
 
     def _fork(self) -> None:
         sys.stdout.flush()

@@ -32,7 +32,7 @@ def mark(worker: str, status: WorkerStatus) -> Steps[bool]:
 
 @flow
 def bury(silent: timedelta) -> Steps[list[str]]:
-    """Mark workers dead that gave no sign of life for so long, and return their ids.
+    """Mark workers dead that have been silent for this long, and return their ids.
 
     Commits: its own. Leases are not touched: they end by time, whatever the registry says.
     """
@@ -42,7 +42,7 @@ def bury(silent: timedelta) -> Steps[list[str]]:
 
 @flow
 def forget(older: timedelta) -> Steps[int]:
-    """Delete dead workers last seen so long ago.
+    """Delete dead workers that were last seen longer ago than this.
 
     Commits: its own.
     """
