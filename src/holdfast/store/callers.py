@@ -67,7 +67,7 @@ async def asession(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncS
     raise errors.UnsupportedConnection(tx)
 
 
-# Looked up once for each class, because that takes longer than all else that is asked of a connection. A class never
+# Kept for each class, because to find it out takes longer than all else that is asked of a connection. A class never
 # becomes one of a driver's later: it could not be derived from a class of a driver that is not loaded.
 
 
@@ -103,6 +103,7 @@ def _async_maker(cls: type) -> AsyncMake | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _is(cls: type, module: str, *names: str) -> bool:
     """Tell whether a class is one of a module that the application has loaded, or derived from one."""
     loaded = sys.modules.get(module)
@@ -353,7 +354,7 @@ def _sqlalchemy(connection: Any, dialect: Dialect, clock: Clock, what: str) -> S
     if connection.closed:
         raise errors.ConnectionClosed
     _same(dialect, _database(connection.dialect.name))
-    # MySQL's drivers all take `%s`, whatever style SQLAlchemy prefers, and a list is so many of them.
+    # MySQL's drivers all take `%s`, whatever style SQLAlchemy prefers, and a list becomes one for each value.
     style = dialect.style if dialect.spreads_lists else _STYLES.get(connection.dialect.paramstyle)
     if style is None:
         raise errors.UnsupportedConnection(connection)
