@@ -9,6 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import grimp
 import pytest
 
 from holdfast import Holdfast
@@ -147,6 +148,16 @@ def pages(at: Setting, read: Callable[..., Flow[Page]], wanted: Wanted, limit: i
             return found
         after = page.more
     raise AssertionError("the list has no end")
+
+
+def test_the_command_line_asks_neither_which_tables_nor_which_database_it_works_on() -> None:
+    graph = grimp.build_graph("holdfast", exclude_type_checking_imports=False)
+    ours = [name for name in graph.modules if name.startswith("holdfast.cli")]
+    used = {name: graph.find_modules_directly_imported_by(name) for name in ours}
+    # The two that find what --store names, and make its tables.
+    naming = {"holdfast.cli.stores", "holdfast.cli.schemas"}
+    assert {name for name, found in used.items() if any("holdfast.foreign" in each for each in found)} == naming
+    assert {name for name, found in used.items() if any("holdfast.store.dialects" in each for each in found)} == set()
 
 
 # Looking

@@ -32,6 +32,7 @@ SAMPLES: list[HoldfastError] = [
     errors.QueryFailed("syntax"),
     errors.LeaseLost("0190", 3),
     errors.JobNotFound("0190"),
+    errors.NotSupported("pdo:jobs", "cancel", "knows no cancel. Delete its row."),
     errors.Conflict("a leased job cannot be replayed"),
     errors.TimedOut(5),
     errors.Unusable("The returned Snooze", "holdfast.values.retry.Snooze", "ValueError: no delay"),

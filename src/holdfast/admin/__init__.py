@@ -26,3 +26,8 @@ from holdfast.admin.jobs import retry as retry
 from holdfast.admin.jobs import run_now as run_now
 from holdfast.admin.jobs import show as show
 from holdfast.life.listing import Wanted as Wanted
+from holdfast.values.views import AuditLine as AuditLine
+from holdfast.values.views import DeadGroup as DeadGroup
+from holdfast.values.views import JobView as JobView
+from holdfast.values.views import Lag as Lag
+from holdfast.values.views import QueueCount as QueueCount

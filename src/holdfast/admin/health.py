@@ -72,8 +72,8 @@ class Listener:
 def long_transactions(older_than: Duration = 60.0, xids: int = 100_000) -> Steps[list[LongTransaction]]:
     """Find what holds old snapshots in this database, the oldest first.
 
-    Sessions and prepared transactions count from so many seconds on; slots, and standbys that send feedback, from so
-    many transactions on. Without the role pg_monitor, PostgreSQL hides the transactions of other users.
+    Sessions and prepared transactions count from `older_than` seconds on; slots, and standbys that send feedback, from
+    `xids` transactions on. Without the role pg_monitor, PostgreSQL hides the transactions of other users.
     """
     older_ms = round(seconds(older_than, "older_than") * 1000)
     rows = yield from ask("long_transactions", alone=True, older_ms=older_ms, xids=xids)

@@ -22,7 +22,7 @@ DEEPEST = 512
 
 
 class Malformed(Exception):
-    """The body is no valid envelope; `reason` is the contract's word for why, `body` the object if it is one."""
+    """The body is not a valid envelope; `reason` is the contract's word for why, `body` the object if it is one."""
 
     def __init__(self, reason: str, body: dict[str, Any] | None = None) -> None:
         super().__init__(reason)
@@ -104,10 +104,10 @@ def read(text: str) -> Envelope:
     try:
         body = json.loads(text, parse_constant=_refuse, parse_float=_finite)
         if "\\ud" in text.lower():
-            # A lone surrogate is no Unicode: PHP cannot read it, and no database could keep it.
+            # A lone surrogate is not Unicode: PHP cannot read it, and no database could keep it.
             json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        # What is no JSON has no urn either: the peers say the same.
+        # What is not JSON has no urn either: the peers say the same.
         raise Malformed("missing_urn") from error
     if not isinstance(body, dict) or _too_deep(body, text):
         raise Malformed("missing_urn")
@@ -135,7 +135,7 @@ def _inside(value: Any) -> list[Any]:
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _finite(digits: str) -> float:

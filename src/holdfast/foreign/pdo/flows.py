@@ -94,7 +94,7 @@ class PdoTables:
         return min(self.stamp(now - timedelta(seconds=self.retry_after)), wall.strftime(_FORMAT))
 
     def moment(self, stamp: object) -> datetime | None:
-        """Read such a time; None for what is none."""
+        """Read such a time; None for what is not one."""
         try:
             return datetime.strptime(str(stamp)[:19], _FORMAT).replace(tzinfo=ZoneInfo(self.timezone))
         except ValueError:
@@ -128,7 +128,7 @@ class Stored(NamedTuple):
 
 
 def decoded(value: Any) -> Any:
-    # What is no UTF-8 becomes visible as such, and is no JSON either: the message ends as a dead letter.
+    # What is not UTF-8 becomes visible as such, and is not JSON either: the message ends as a dead letter.
     return bytes(value).decode("utf-8", "replace") if isinstance(value, bytes | bytearray | memoryview) else value
 
 
@@ -268,7 +268,7 @@ class _Claim:
         if envelope.urn in self.busy:
             return []
         if row.reserved_at is not None:
-            # Whoever reserved it is gone: that was an attempt, else a job that kills its worker would never end.
+            # Its worker is gone: that was an attempt, else a job that kills its worker would never end.
             envelope = envelope.with_attempts(envelope.attempts + 1)
             if envelope.attempts >= tables.backoff.max_attempts:
                 yield from _bury(tables, row, envelope, Death("failed", _GONE, "LeaseExpired"), self.now)
@@ -314,7 +314,7 @@ class _Claim:
             id=row.id,
             queue=row.queue,
             kind=envelope.urn,
-            # Producers of other languages add keys on their own time: what the handler does not take is no error.
+            # Producers of other languages add keys on their own time: what the handler does not take is not an error.
             payload=write({name: value for name, value in envelope.data.items() if name in takes}),
             headers=write(headers),
             key=None,
@@ -363,7 +363,7 @@ def _bury(tables: PdoTables, row: Stored, envelope: Envelope, why: Death, now: d
 
 
 def _bury_malformed(tables: PdoTables, row: Stored, flaw: Malformed, now: datetime) -> Steps[None]:
-    """Send a body that is no envelope to the failed table: attempts unchanged, the text under `dead_letter.raw`."""
+    """Send a body that is not an envelope to the failed table: attempts unchanged, the text under `dead_letter.raw`."""
     yield from tables.ask(
         "bury",
         queue=row.queue[:255],

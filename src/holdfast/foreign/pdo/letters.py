@@ -65,7 +65,7 @@ def letter_text(envelope: Envelope, why: Death, queue: str, failed_at_ms: int, o
 
 
 def malformed_text(original: str, flaw: Malformed, queue: str, attempts: int, failed_at_ms: int) -> str:
-    """Write the dead letter of a body that is no message: the body as it came under `raw`, cut where it must be.
+    """Write the dead letter of a body that is not a message: the body as it came under `raw`, cut where it must be.
 
     A body that is at least an object keeps its keys, so that a program that knows it better can still use it.
     """
