@@ -36,8 +36,25 @@ class Pattern:
         self.calls: dict[Any, Any] = {}
 
 
+class Surface(NamedTuple):
+    """A set of tables that are not Holdfast's own: where their queries are, and what stands for each placeholder there.
+
+    A statement carries it, so that any store can run it, also one beside the application's own.
+    """
+
+    # The room whose folder `sql` has the queries, such as foreign/pdo.
+    room: str
+    # What tells these tables from others in errors and logs.
+    under: str
+    names: tuple[tuple[str, str], ...]
+
+    def ask(self, name: str, /, **params: Any) -> Steps[Rows]:
+        """Yield one of the surface's own queries and return its rows."""
+        return (yield Statement(name, params, surface=self))
+
+
 class Statement(NamedTuple):
-    """One named query with its parameters.
+    """One named query with its parameters; a name of Holdfast's own tables, or of a `surface`.
 
     `batch` carries columns of equal length: a dialect binds them as arrays, as one JSON text, or row by row.
     `alone` on a flow's first statement promises that its statements need no common transaction, so that a pump may
@@ -56,6 +73,7 @@ class Statement(NamedTuple):
     look: bool = False
     pattern: Pattern | None = None
     notify: bool | None = None
+    surface: Surface | None = None
 
 
 Steps = Generator[Statement, Rows, T]

@@ -12,11 +12,12 @@ import pytest
 from holdfast import jobs
 from holdfast.admin import health
 from holdfast.store import Store, migrate
+from holdfast.store.catalogue import schema_names
 from holdfast.testing import Do, new_job
 from holdfast.values.options import StoreOptions
 from tests.servers import Postgres
 
-TABLES = {f"holdfast_{name}" for name in ("jobs", "finished", "dropped", "keys", "workers", "audit")}
+TABLES = {f"holdfast_{name}" for name in schema_names("postgres").tables}
 
 
 def indexes(store: Store) -> dict[str, str]:

@@ -8,11 +8,12 @@ import pytest
 from holdfast import jobs
 from holdfast.jobs.source import JobsSource
 from holdfast.life.source import LearningFlow
-from holdfast.store import Store, sessions
+from holdfast.store import Store
+from holdfast.store.dialects.mysql import claim
 from holdfast.testing import new_job
 from holdfast.values.rows import Lease, NewJob
 
-QUEUES = [f"q{n}" for n in range(3 * sessions.MANY)]
+QUEUES = [f"q{n}" for n in range(3 * claim.MANY_QUEUES)]
 LEASES = {"a": 30_000, "b": 30_000}
 
 
@@ -20,7 +21,7 @@ LEASES = {"a": 30_000, "b": 30_000}
 def _sample(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let MySQL take the jobs of these kinds for few, so that it knows their queues, or for too many."""
     if request.param == "many":
-        monkeypatch.setattr(sessions, "SAMPLE", 1)
+        monkeypatch.setattr(claim, "NARROW_SAMPLE_ROWS", 1)
 
 
 def some_jobs(dice: random.Random, count: int) -> list[NewJob]:

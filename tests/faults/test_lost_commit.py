@@ -15,7 +15,6 @@ from holdfast.errors import DatabaseUnavailable, LeaseLost
 from holdfast.flow import Flow, Steps, flow, run_text
 from holdfast.job import Job
 from holdfast.store import Store, migrate
-from holdfast.store.dialects.base import TABLES
 from holdfast.testing import Clock, Do, Look, empty, failure, new_job
 from holdfast.testing.fixtures import colour, do
 from holdfast.values.rows import Enqueued, Finish, Lease, NewJob, PutBack
@@ -363,7 +362,7 @@ def test_an_effect_and_its_completion_are_both_there_once_when_the_reply_is_lost
 
 def test_a_migration_whose_reply_is_lost_has_run_once(do: Do, direct: Store, url: str, cut: Cut) -> None:
     with psycopg.connect(url, autocommit=True) as admin:
-        for table in TABLES:
+        for table in direct.dialect.tables:
             admin.execute(f"drop table if exists holdfast_{table}")
     cut()
     do(migrate.apply(direct.migrations))

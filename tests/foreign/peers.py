@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.store import Store
+from holdfast.store.catalogue import compile_statement
 from holdfast.store.connections import Link
-from holdfast.store.dialects.base import compile_statement
 
 STAMP = "%Y-%m-%d %H:%M:%S"
 

@@ -69,14 +69,14 @@ def test_a_peer_that_took_the_row_between_our_look_and_our_lock_keeps_it(
     if hf.store.embedded:
         # Nobody can come in between: the transaction is alone from its start.
         with stepped(hf.store, claim(queue)) as ours:
-            ours.step_through("pdo:jobs/pick")
+            ours.step_through("pick")
             peer.link.raw.execute("pragma busy_timeout = 50")
             with pytest.raises(Exception, match="locked"):
                 peer.take(first, clock.now)
             assert ids(ours.commit()) == [first]
         return
     with stepped(hf.store, claim(queue)) as ours:
-        ours.step_through("pdo:jobs/pick")
+        ours.step_through("pick")
         assert peer.take(first, clock.now)
         assert ids(ours.commit()) == [second]
 
@@ -96,7 +96,7 @@ def test_a_peer_that_waits_for_our_lock_finds_the_row_taken(
 ) -> None:
     row = queue.publish(URN, {})
     with stepped(hf.store, claim(queue)) as ours:
-        ours.step_through("pdo:jobs/lock")
+        ours.step_through("lock")
         taken = on_thread(lambda: peer.take(row, clock.now))
         assert ids(ours.commit()) == [row]
         assert taken.result(timeout=10) is False
@@ -106,7 +106,7 @@ def test_a_peer_that_waits_for_our_lock_finds_the_row_taken(
 def test_two_claims_of_ours_lock_only_what_they_take(hf: Holdfast, queue: PdoQueue, clock: Clock) -> None:
     first, second = queue.publish(URN, {}), queue.publish(URN, {})
     with stepped(hf.store, claim(queue)) as one:
-        one.step_through("pdo:jobs/lock")
+        one.step_through("lock")
         assert ids(hf.store.run(claim(queue, limit=5, worker="other"))) == [second]
         assert ids(one.commit()) == [first]
 
@@ -119,7 +119,7 @@ def test_a_reclaim_races_the_late_holders_ack_and_one_of_them_wins(
     clock.advance(90)
     ack = queue.settle([Finish(late.id, late.fence, "done")], [], "w")
     with stepped(hf.store, ack) as acking:
-        acking.step_through("pdo:jobs/held")
+        acking.step_through("held")
         if hf.store.embedded:
             with pytest.raises(DatabaseBusy):
                 _impatient(hf).run_once(claim(queue))
@@ -193,7 +193,7 @@ def test_two_claims_of_steps_lock_only_what_they_take(
     dispatch(sql, "r1:0", clock)
     dispatch(sql, "r2:0", clock)
     with stepped(hf.store, claim(served)) as one:
-        one.step_through("durable:durable/lock")
+        one.step_through("lock")
         assert ids(hf.store.run(claim(served, limit=5, worker="other"))) == ["r2:0"]
         assert ids(one.commit()) == ["r1:0"]
 
@@ -202,7 +202,7 @@ def test_a_peer_skips_the_step_that_we_are_claiming(hf: Holdfast, served: Durabl
     dispatch(sql, "r1:0", clock)
     peer = SkippingPeer(hf.store)
     with stepped(hf.store, claim(served)) as ours:
-        ours.step_through("durable:durable/lock")
+        ours.step_through("lock")
         assert peer.claim(STEP, int(clock.now.timestamp() * 1000)) == []
         assert ids(ours.commit()) == ["r1:0"]
     assert peer.claim(STEP, int(clock.now.timestamp() * 1000)) == []
@@ -215,7 +215,7 @@ def test_a_step_that_a_peer_claimed_after_our_look_is_the_peers(
     dispatch(sql, "r1:0", clock)
     peer = SkippingPeer(hf.store)
     with stepped(hf.store, claim(served)) as ours:
-        ours.step_through("durable:durable/pick")
+        ours.step_through("pick")
         assert peer.claim(STEP, int(clock.now.timestamp() * 1000)) == ["r1:0"]
         assert ours.commit() == []
     peer.close()

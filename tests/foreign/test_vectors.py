@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.flow import Surface
 from holdfast.foreign.durable.flows import DurableTables, wire_error
 from holdfast.foreign.pdo import envelope
 from holdfast.foreign.pdo.envelope import Malformed
@@ -15,7 +16,7 @@ from holdfast.foreign.queries import Queries
 from holdfast.values.rows import Finish
 
 VECTORS = Path(__file__).resolve().parents[2] / "docs" / "contracts" / "vectors"
-NONE = Queries("none", {})
+NONE = Queries(Surface("", "none", ()))
 
 
 def vectors(name: str, part: str = "cases") -> list[Any]:

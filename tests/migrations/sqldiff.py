@@ -7,15 +7,14 @@ and lists are bound, casts, row locks and notifications. What is left is the sam
 import re
 
 from holdfast import jobs
-from holdfast.store.dialects.base import read_sql
+from holdfast.store.catalogue import ROOMS, own_rooms
 from holdfast.values.rows import Finish, Held, PutBack
 from tests.plans.explain import first_statement
 
-HEADER = re.compile(r"^-- ([a-z][a-z0-9_]*): ", re.MULTILINE)
+HEADER = re.compile(r"^-- (?:fragment )?((?!bind:)[a-z][a-z0-9_]*): ", re.MULTILINE)
 
 # Each pair is one of the differences that hold throughout, as SQLite's file names them at its head.
 TIMES = [
-    (r"coalesce\(:now::timestamptz, statement_timestamp\(\)\)", ":now"),
     (r" \* interval '1 millisecond'", " * 1000"),
 ]
 CASTS = [
@@ -30,7 +29,7 @@ LISTS = [
 # A held job is found by its id, and its place in the batch by halving; elsewhere the batch is joined.
 HELD = [
     (r"^with held as materialized \([^()]*\)\n", ""),
-    (r" and j\.id = \(\(select id from held\)\)\[width_bucket\(j\.id, \(select id from held\)\)\]\n  ", ""),
+    (r"\n   and j\.id = \(\(select id from held\)\)\[width_bucket\(j\.id, \(select id from held\)\)\]\n  ", ""),
     (r"\(\(select (\w+) from held\)\)\[width_bucket\(j\.id, \(select id from held\)\)\]", r"u.\1"),
     (r" where j\.id = any \(\(select id from held\)\) and", r"  from batch u\n where j.id = u.id and"),
     (r"any \(\(select :(\w+)\)\)", r"any (:\1)"),
@@ -39,8 +38,9 @@ LOCKS = [(r"\s+for update( skip locked)?", "")]
 # Appending to a JSON array, and the names that only one of the two needs before a column.
 JSON = [
     (
-        r"json_insert\(case when errors is null then '\[\]' when json_valid\(errors\) and json_type\(errors\) = 'array'"
-        r" then errors\s+else json_array\(errors\) end, '\$\[#\]', json\(u\.error\)\)",
+        r"json_insert\(\s*case when errors is null then '\[\]'\s+when json_valid\(errors\)"
+        r" and json_type\(errors\) = 'array' then errors\s+else json_array\(errors\) end,"
+        r" '\$\[#\]', json\(u\.error\)\)",
         "coalesce(errors, '[]') || u.error",
     ),
     (r"json_extract\((f\.)?errors, '\$\[#-1\]\.(\w+)'\)", r"\1errors -> -1 ->> '\2'"),
@@ -70,8 +70,12 @@ ELEMENT = re.compile(r"json_extract\(u\.value, '\$\[(\d+)\]'\)")
 
 
 def queries(name: str) -> dict[str, tuple[str, str]]:
-    """Read a file into (comments, SQL) by query name, in order."""
-    text = read_sql(name)
+    """Read the files of a database into (comments, SQL) by query name, in order; fragments are among them."""
+    files = [ROOMS / room / "sql" / f"{name}.sql" for room in own_rooms()]
+    return {query: found for file in files for query, found in _queries(file.read_text("utf-8")).items()}
+
+
+def _queries(text: str) -> dict[str, tuple[str, str]]:
     headers = list(HEADER.finditer(text))
     ends = [header.start() for header in headers[1:]] + [len(text)]
     return {header[1]: _split(text[header.start() : end]) for header, end in zip(headers, ends, strict=True)}

@@ -15,7 +15,6 @@ from holdfast.errors import ConfigError, QueryFailed, SchemaMismatch, SchemaMiss
 from holdfast.flow import Steps, flow, run_text
 from holdfast.store import Store, migrate
 from holdfast.store.dialects import SCHEMA_VERSION
-from holdfast.store.dialects.base import TABLES
 from holdfast.store.dialects.postgres import channel_of
 from holdfast.store.migrate import Migration
 from holdfast.testing import Look, new_job
@@ -69,7 +68,7 @@ def test_apply_runs_every_migration_in_order(store: Store) -> None:
     assert [migration.number for migration in apply(store)] == list(range(1, SCHEMA_VERSION + 1))
     assert store.run(migrate.version()) == SCHEMA_VERSION
     assert store.run(migrate.pending(store.migrations)) == []
-    assert {store.dialect.table(table) for table in TABLES} <= made(store)
+    assert {store.dialect.table(table) for table in store.dialect.tables} <= made(store)
     store.check()
 
 
@@ -88,7 +87,7 @@ def test_both_dialects_have_the_same_migrations(sqlite_url: str, pg_url: str) ->
 
 def test_the_sql_of_the_migrations_run_by_hand_makes_the_same_tables(url: str, store: Store) -> None:
     with store.link() as link:
-        link.tell(store.dialect.queries["meta_create"][0])
+        link.tell(store.dialect.queries["meta_create"].parts[0])
         for migration in store.migrations:
             for statement in migration.sql.split(";\n"):
                 if statement.strip():
@@ -207,7 +206,7 @@ def test_a_prefix_names_every_table_and_index(url: str, prefix: str) -> None:
     store = Store(url, StoreOptions(prefix=prefix))
     apply(store)
     assert {name for name in made(store) if not name.startswith((f"{prefix}_", "pg_toast"))} == set()
-    assert {f"{prefix}_{table}" for table in TABLES} <= made(store)
+    assert {f"{prefix}_{table}" for table in store.dialect.tables} <= made(store)
     job = new_job()
     store.run(jobs.enqueue(job))
     assert [row.id for row in Look(store.run, store).live()] == [job.id]
@@ -238,7 +237,7 @@ def test_a_postgres_schema_holds_every_table(pg_url: str, schema: str, prefix: s
     store = Store(pg_url, StoreOptions(schema=schema, prefix=prefix))
     apply(store)
     sql = "select tablename, schemaname from pg_tables where schemaname not in ('pg_catalog', 'information_schema')"
-    assert dict(store.run(text(sql))) == {f"{prefix}_{table}": schema for table in TABLES}
+    assert dict(store.run(text(sql))) == {f"{prefix}_{table}": schema for table in store.dialect.tables}
     job = new_job(unique="u", idempotency_key="k")
     store.run(jobs.enqueue(job))
     [lease] = store.run(jobs.claim("mail", limit=1))
@@ -255,7 +254,7 @@ def test_any_name_that_is_accepted_has_everything_that_is_looked_for(pg_url: str
     store.check()
     assert store.run(health.missing_indexes()) == []
     tables = [(one.table, one.live_rows is not None) for one in store.run(health.table_health())]
-    assert tables == sorted((f"{schema}.{prefix}_{table}", True) for table in TABLES if table != "meta")
+    assert tables == sorted((f"{schema}.{prefix}_{table}", True) for table in store.dialect.tables if table != "meta")
     store.run(jobs.enqueue(new_job(unique="u", idempotency_key="k")))
     assert len(store.run(admin.list_jobs())) == 1
     store.close()

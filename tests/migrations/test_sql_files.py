@@ -1,11 +1,13 @@
 """The SQL files: the same queries in the same order, each valid, and a diff that reads as explained differences."""
 
 import re
+from itertools import product
+from pathlib import Path
 
 import pytest
 
 from holdfast.store import Store, migrate
-from holdfast.store.dialects.base import chosen, compile_statement
+from holdfast.store.catalogue import ROOMS, compile_statement, own_rooms, written_in
 from holdfast.store.dialects.postgres import Postgres
 from holdfast.values.options import StoreOptions
 from tests.migrations.sqldiff import batch_columns, field_names, plain, queries
@@ -14,8 +16,31 @@ POSTGRES, SQLITE = queries("postgres"), queries("sqlite")
 DDL = {"schema_create", "meta_create"}
 
 
-def test_both_files_hold_the_same_queries_in_the_same_order() -> None:
-    assert list(POSTGRES) == list(SQLITE)
+FILES = sorted(ROOMS.glob("**/sql/*.sql"))
+
+
+def test_the_files_of_a_room_hold_the_same_queries_and_fragments_in_the_same_order() -> None:
+    assert own_rooms() == ["admin", "jobs", "store", "worker"]
+    assert list(POSTGRES) == list(SQLITE) == list(queries("mysql"))
+    for room in own_rooms():
+        assert list(written_in(room, "postgres")) == list(written_in(room, "mysql")) == list(written_in(room, "sqlite"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOMS)))
+def test_no_line_is_too_long_to_be_read_beside_another(file: Path) -> None:
+    assert [line for line in file.read_text("utf-8").splitlines() if len(line) > 120] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOMS)))
+def test_the_time_is_left_to_the_catalogue(file: Path) -> None:
+    # The times of transactions are in the server's own zone.
+    code = _code(file).replace("convert_tz(utc_timestamp(6),", "")
+    told = ("statement_timestamp", "utc_timestamp", "coalesce(:now,", ":now::", "cast(:now", "now()")
+    assert [word for word in told if word in code] == []
+
+
+def _code(file: Path) -> str:
+    return "\n".join(line for line in file.read_text("utf-8").splitlines() if not line.lstrip().startswith("--"))
 
 
 @pytest.mark.parametrize("name", POSTGRES)
@@ -54,17 +79,13 @@ def test_a_difference_in_meaning_is_never_taken_for_one_in_writing(lost: str) ->
 @pytest.mark.parametrize("files", [POSTGRES, SQLITE], ids=["postgres", "sqlite"])
 def test_every_query_says_what_it_is_for(files: dict[str, tuple[str, str]]) -> None:
     for name, (comment, sql) in files.items():
-        assert re.match(rf"-- {name}: [a-z].*\.\n?", comment), name
-        assert sql.rstrip().endswith(";"), name
-
-
-def statements(store: Store, name: str, given: frozenset[str]) -> list[str]:
-    return [chosen(part, given) for part in store.dialect.queries[name]]
+        assert re.match(rf"-- (fragment )?{name}: [a-z].*\.\n?", comment), name
+        assert sql.rstrip().endswith(";") or "-- fragment " in comment, name
 
 
 def variants(store: Store, name: str) -> list[frozenset[str]]:
     """Which optional lines to try: none, all, and each one alone; of blocks, which are alternatives, one at a time."""
-    optional = store.dialect.optional.get(name, frozenset())
+    optional = store.dialect.queries[name].optional
     blocks = optional & {"queues", "lane_queues"}
     lines = [frozenset(), optional - blocks, *(frozenset({one}) for one in optional - blocks)]
     return [some | {block} for some in lines for block in blocks] or lines
@@ -74,9 +95,9 @@ def test_every_query_is_valid_on_the_migrated_postgres(pg_url: str) -> None:
     store = Store(pg_url)
     store.run(migrate.apply(store.migrations))
     with store.link() as link:
-        for name in store.dialect.queries.keys() - DDL:
-            for given in variants(store, name):
-                for sql in statements(store, name, given):
+        for name in store.dialect.queries.written.keys() - DDL:
+            for given, told in product(variants(store, name), [False, True]):
+                for sql in store.dialect.queries[name].chosen(given, clock_is_told=told):
                     link.raw.execute(f"prepare checked as {compile_statement(sql, 'dollar').sql}")
                     link.raw.execute("deallocate checked")
     store.close()
@@ -86,9 +107,9 @@ def test_every_query_is_valid_on_the_migrated_sqlite(sqlite_url: str) -> None:
     store = Store(sqlite_url)
     store.run(migrate.apply(store.migrations))
     with store.link() as link:
-        for name in store.dialect.queries:
+        for name in store.dialect.queries.written:
             for given in variants(store, name):
-                for sql in statements(store, name, given):
+                for sql in store.dialect.queries[name].chosen(given):
                     compiled = compile_statement(sql, "named")
                     link.raw.execute(f"explain {compiled.sql}", dict.fromkeys(compiled.names)).fetchall()
     store.close()
@@ -96,8 +117,8 @@ def test_every_query_is_valid_on_the_migrated_sqlite(sqlite_url: str) -> None:
 
 def test_every_list_that_goes_to_postgres_as_a_text_is_a_parameter() -> None:
     dialect = Postgres(StoreOptions())
-    assert "leases" in dialect._as_text["claim"]
-    for name, lists in dialect._as_text.items():
-        given = dialect.optional.get(name, frozenset())
-        parts = [compile_statement(chosen(part, given), "dollar") for part in dialect.queries[name]]
-        assert lists <= {parameter for part in parts for parameter in part.names}, name
+    assert "leases" in dialect.queries["claim"].binding.as_text
+    for name in dialect.queries.written:
+        query = dialect.queries[name]
+        parts = [compile_statement(part, "dollar") for part in query.chosen(query.optional)]
+        assert query.binding.as_text <= {parameter for part in parts for parameter in part.names}, name

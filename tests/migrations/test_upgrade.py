@@ -12,6 +12,7 @@ import pytest
 from holdfast import Holdfast, jobs
 from holdfast.errors import DatabaseBusy
 from holdfast.store import Store, migrate
+from holdfast.store.catalogue import Query
 from holdfast.store.dialects import SCHEMA_VERSION
 from holdfast.testing import Look
 from holdfast.values.ids import new_id
@@ -158,8 +159,9 @@ def test_a_table_that_a_long_transaction_holds_is_not_waited_for_in_front_of_eve
     hf = Holdfast(pg_url)
     hf.store.run(migrate.apply(hf.store.migrations[:1]))
     add(hf.store)
-    [patience] = hf.store.dialect.queries["schema_patience"]
-    monkeypatch.setitem(hf.store.dialect.queries, "schema_patience", (patience.replace("5s", "50ms"),))
+    [patience] = hf.store.dialect.queries["schema_patience"].parts
+    hurried = Query(hf.store.dialect, "schema_patience", [patience.replace("5s", "50ms")])
+    monkeypatch.setitem(hf.store.dialect.queries, "schema_patience", hurried)
     with psycopg.connect(pg_url) as long:
         long.execute("select count(*) from holdfast_jobs")
         with pytest.raises(DatabaseBusy, match=r"Nothing was changed\. End the long transaction .* and run it again\."):

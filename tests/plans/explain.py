@@ -73,8 +73,9 @@ def second_statement(work: Flow[Any]) -> Statement:
 
 def explain(store: Store, connection: Any, statement: Statement, kind: PlanKind) -> Plan:
     """Run a statement as a prepared one under EXPLAIN ANALYZE, in a transaction that is rolled back."""
-    [compiled] = store.dialect.compiled(statement, "dollar")
-    values = [literal(value) for value in compiled.positional(store.dialect.bind(statement, store.now))]
+    query = store.dialect.query(statement)
+    [compiled] = query.compiled(statement.params, "dollar", store.now is not None)
+    values = [literal(value) for value in compiled.positional(store.dialect.bind(statement, query, store.now))]
     arguments = sql.SQL("({})").format(sql.SQL(", ").join(values)) if values else sql.SQL("")
     connection.execute(f"set plan_cache_mode = {kind}")
     connection.execute(f"prepare pinned as {compiled.sql}")

@@ -9,8 +9,8 @@ import pytest
 from holdfast import jobs
 from holdfast.flow import Flow, Statement
 from holdfast.store import Store, migrate
+from holdfast.store.calls import Calls
 from holdfast.store.connections import Link
-from holdfast.store.sessions import Calls
 from holdfast.testing import empty, new_job
 from holdfast.values.rows import Finish
 from tests.plans.explain import first_statement, second_statement

@@ -276,9 +276,10 @@ def lite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def steps_of(store: Store, statement: Statement) -> list[tuple[int, str]]:
     """Say how SQLite would run a statement: each step with the number of the step it is part of."""
     steps: list[tuple[int, str]] = []
-    params = store.dialect.bind(statement, None) | {"found": "[]"}
+    query = store.dialect.query(statement)
+    params = store.dialect.bind(statement, query, None) | {"found": "[]"}
     with store.link() as link:
-        for part in store.dialect.compiled(statement, "named"):
+        for part in query.compiled(statement.params, "named"):
             rows = link.raw.execute(f"explain query plan {part.sql}", params)
             steps += [(parent, detail) for _, parent, _, detail in rows]
     return steps
@@ -322,8 +323,9 @@ def test_reap_on_sqlite_reads_expired_leases_by_their_index(
 
 def test_claims_from_the_front_are_not_planned_anew(store: Store, connection: Any) -> None:
     statement = first_statement(jobs.claim(["mail", "bulk"], limit=20, leases=KINDS))
-    [compiled] = store.dialect.compiled(statement, "dollar")
-    values = [literal(value) for value in compiled.positional(store.dialect.bind(statement, None))]
+    query = store.dialect.query(statement)
+    [compiled] = query.compiled(statement.params, "dollar")
+    values = [literal(value) for value in compiled.positional(store.dialect.bind(statement, query, None))]
     call = sql.SQL("execute kept ({})").format(sql.SQL(", ").join(values))
     connection.execute("set plan_cache_mode = auto")
     connection.execute(f"prepare kept as {compiled.sql}")

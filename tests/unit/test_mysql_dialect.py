@@ -7,8 +7,8 @@ import pytest
 
 from holdfast import errors
 from holdfast.errors import ConfigError
+from holdfast.store.catalogue import compile_statement
 from holdfast.store.dialects import dialect_for
-from holdfast.store.dialects.base import compile_statement
 from holdfast.store.dialects.mysql import Mysql, check, split_url
 from holdfast.values.options import StoreOptions
 
@@ -111,7 +111,7 @@ def test_other_peoples_errors_are_not_ours() -> None:
     assert isinstance(Mysql(StoreOptions()).translate(ConnectionResetError()), errors.DatabaseUnavailable)
 
 
-def test_a_list_becomes_so_many_parameters_and_nothing_a_null() -> None:
+def test_a_list_becomes_a_parameter_for_each_item_and_nothing_a_null() -> None:
     part = compile_statement("select :a where kind in (:kinds) and id = :a", "format")
     assert part.spread({"a": 1, "kinds": ["x", "y"]}) == (
         "select %s where kind in (%s, %s) and id = %s",

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.flow import Statement
-from holdfast.store.dialects import dialect_for
-from holdfast.store.dialects.base import Dialect, chosen, optional_names
+from holdfast.store.catalogue import Compiled, Style, chosen, optional_names
+from holdfast.store.dialects import Dialect, dialect_for
 from holdfast.values.options import StoreOptions
 
 SQL = """select id from t
@@ -19,6 +19,15 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
     return dialect_for(request.param, StoreOptions())
 
 
+def compiled(dialect: Dialect, statement: Statement, style: Style) -> tuple[Compiled, ...]:
+    return dialect.query(statement).compiled(statement.params, style)
+
+
+def optional(dialect: Dialect) -> dict[str, frozenset[str]]:
+    """Name the parameters that choose lines, of each query that has such lines."""
+    return {name: found for name in dialect.queries.written if (found := dialect.queries[name].optional)}
+
+
 def test_a_line_without_its_parameter_is_left_out() -> None:
     assert optional_names([SQL]) == {"a", "b"}
     assert chosen(SQL, frozenset()) == "select id from t\n where true\n order by id"
@@ -28,16 +37,16 @@ def test_a_line_without_its_parameter_is_left_out() -> None:
 
 def test_each_choice_is_compiled_once_and_apart(dialect: Dialect) -> None:
     bare, by_queue = Statement("jobs_list", {"limit": 1}), Statement("jobs_list", {"limit": 1, "queue": "mail"})
-    assert ":queue" not in dialect.compiled(bare, "named")[0].sql
-    assert ":queue" in dialect.compiled(by_queue, "named")[0].sql
-    assert dialect.compiled(bare, "named") is dialect.compiled(Statement("jobs_list", {"limit": 2}), "named")
-    assert "queue" in dialect.compiled(by_queue, "dollar")[0].names
-    assert "queue" not in dialect.compiled(bare, "dollar")[0].names
+    assert ":queue" not in compiled(dialect, bare, "named")[0].sql
+    assert ":queue" in compiled(dialect, by_queue, "named")[0].sql
+    assert compiled(dialect, bare, "named") is compiled(dialect, Statement("jobs_list", {"limit": 2}), "named")
+    assert "queue" in compiled(dialect, by_queue, "dollar")[0].names
+    assert "queue" not in compiled(dialect, bare, "dollar")[0].names
 
 
 def test_a_parameter_outside_the_marked_lines_chooses_nothing(dialect: Dialect) -> None:
     strange = Statement("jobs_list", {"limit": 1, "strange": "; drop table holdfast_jobs"})
-    assert dialect.compiled(strange, "named") is dialect.compiled(Statement("jobs_list", {"limit": 1}), "named")
+    assert compiled(dialect, strange, "named") is compiled(dialect, Statement("jobs_list", {"limit": 1}), "named")
 
 
 BLOCKS = """\
@@ -58,22 +67,30 @@ def test_a_block_is_there_only_if_its_parameter_is_given() -> None:
     assert chosen(BLOCKS, frozenset({"many"})) == "select id from (\n  select 2 as id\n  union select :many\n) t"
 
 
+def test_a_block_may_be_the_end_of_a_query() -> None:
+    last = "select id from t\n where true\n   -- when few:\n   and id < 9\n   -- end"
+    assert chosen(last, frozenset()) == "select id from t\n where true\n"
+    assert chosen(last, frozenset({"few"})) == "select id from t\n where true\n   and id < 9\n"
+
+
 def test_only_queries_of_the_admin_enqueues_claims_and_reaps_have_optional_lines(dialect: Dialect) -> None:
     admin = {"jobs_list", "jobs_count", "dead_groups", "finished_pick", "audit_list"}
     # Only SQLite answers for a batch by a statement of its own, and so has another answer for the strict.
     strict = {"finish", "drop"} if dialect.name == "sqlite" else set()
     # Only PostgreSQL answers for a batch of unique jobs by their ids.
     unique = {"enqueue_many"} if dialect.name == "postgres" else set()
-    assert set(dialect.optional) == admin | {"enqueue", "enqueue_alike", "claim", "reap_pick"} | strict | unique
+    assert set(optional(dialect)) == admin | {"enqueue", "enqueue_alike", "claim", "reap_pick"} | strict | unique
 
 
 def test_both_dialects_choose_by_the_same_names() -> None:
-    lite, pg = (dialect_for(url, StoreOptions()) for url in ("sqlite:///:memory:", "postgresql://localhost/x"))
+    lite, pg = (
+        optional(dialect_for(url, StoreOptions())) for url in ("sqlite:///:memory:", "postgresql://localhost/x")
+    )
     # Only PostgreSQL begins claims at floors, locks rows, and answers with the ids of unique jobs.
-    more = {name: pg.optional[name] - lite.optional.get(name, frozenset()) for name in pg.optional}
+    more = {name: pg[name] - lite.get(name, frozenset()) for name in pg}
     assert {name: found for name, found in more.items() if found} == {
         "claim": {"queues", "lane_queues"},
         "enqueue_many": {"unique"},
         "reap_pick": {"lock"},
     }
-    assert all(lite.optional[name] <= pg.optional.get(name, {"strict"}) for name in lite.optional)
+    assert all(lite[name] <= pg.get(name, {"strict"}) for name in lite)

@@ -8,8 +8,9 @@ import pytest
 from holdfast import Holdfast, jobs
 from holdfast.flow import Flow, Statement
 from holdfast.handlers import Handler
-from holdfast.store.dialects.base import Dialect, Style
-from holdfast.store.sessions import only_call
+from holdfast.store.calls import only_call
+from holdfast.store.catalogue import Style
+from holdfast.store.dialects import Dialect
 
 DIALECTS: list[tuple[str, Style]] = [
     ("sqlite:///:memory:", "qmark"),
@@ -41,7 +42,7 @@ def calls(
     new = bound.new_job(f"id of {payload}")
     assert bound.pattern is not None
     statements = [first_of(jobs.enqueue(new, pattern=pattern)) for pattern in (bound.pattern, None)]
-    found = [only_call(dialect, statement, style, now) for statement in statements]
+    found = [only_call(dialect, dialect.query(statement), statement, style, now) for statement in statements]
     return [(sql, args if isinstance(args, dict) else list(args), returns) for sql, args, returns in found]
 
 

@@ -122,11 +122,13 @@ def script(store: Store, todo: list[Migration]) -> str:
     queries = store.dialect.queries
     lines = ["begin;"]
     if todo[0].number == 1:
-        create = [each for each in queries["schema_create"] if each.startswith("create")]
-        lines += [f"{statement};" for statement in (*create, *queries["meta_create"])]
+        create = [each for each in queries["schema_create"].parts if each.startswith("create")]
+        lines += [f"{statement};" for statement in (*create, *queries["meta_create"].parts)]
     for migration in todo:
         lines += [f"\n-- {migration.name}", migration.sql.rstrip()]
-        lines += [f"{each.replace(':version', repr(str(migration.number)))};" for each in queries["version_write"]]
+        lines += [
+            f"{each.replace(':version', repr(str(migration.number)))};" for each in queries["version_write"].parts
+        ]
     return "\n".join([*lines, "commit;"])
 
 
@@ -171,7 +173,8 @@ class ForeignSchema:
             yield f"created {table}"
 
     def script(self, start: str) -> str:
-        return "\n\n".join(f"{statement};" for statement in self._source.tables.queries.created_by())
+        queries = self._store.dialect.catalogue(self._source.tables.queries.surface)
+        return "\n\n".join(f"{statement};" for statement in queries.creating())
 
     def check(self) -> str:
         self.require()

@@ -11,7 +11,6 @@ from contextlib import closing
 from typing import Any
 
 from holdfast import Holdfast, Job, Retry
-from holdfast.store.dialects.base import TABLES
 
 URL, PREFIX, MAIL_SECONDS = "HOLDFAST_URL", "HOLDFAST_PREFIX", "HOLDFAST_DEMO_MAIL_SECONDS"
 MAX_ATTEMPTS = 5
@@ -125,7 +124,7 @@ class Shop:
         with closing(self.connect()) as shop:
             for name in SHOP_TABLES:
                 shop.execute(f"drop table if exists {self.prefix}_shop_{name}")
-            for name in TABLES:
+            for name in self.holdfast.store.dialect.tables:
                 shop.execute(f"drop table if exists {self.holdfast.store.dialect.table(name)}")
 
     def sql(self, text: str) -> str:

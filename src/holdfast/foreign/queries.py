@@ -1,45 +1,41 @@
-"""A contract's queries, ready to be asked by flows: SQL texts with the tables' configured names filled in."""
+"""The queries of one set of foreign tables, ready to be asked by flows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import ForeignTablesMissing
-from holdfast.flow import Rows, Statement, Steps
+from holdfast.errors import ConfigError, ForeignTablesMissing
+from holdfast.flow import Rows, Steps, Surface
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def name_of(value: object, field: str, longest: int) -> str:
+    """Check a table name or prefix, which become part of SQL text."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value) or len(value) > longest:
+        rule = f"must be 1 to {longest} letters, digits and _, not starting with a digit"
+        raise ConfigError(field, rule, value)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Named queries of one set of tables. `under` tells these tables from others in errors and logs.
+    """Where the queries of foreign tables are, and what the tables are called."""
 
-    They travel as text with each statement: a store beside the application's own needs not be told of them.
-    """
-
-    under: str
-    texts: Mapping[str, tuple[str, ...]]
+    surface: Surface
     # The tables by their names, for those who look whether they are there.
     tables: tuple[str, ...] = ()
 
+    @property
+    def under(self) -> str:
+        """What tells these tables from others in errors and logs."""
+        return self.surface.under
+
     def ask(self, name: str, **params: Any) -> Steps[Rows]:
-        """Run a query's statements in their order and return the rows of its last select.
-
-        A select that finds nothing ends the query: what comes after it is only for rows that were found and locked.
-        """
-        rows: Rows = ()
-        for text in self.texts[name]:
-            answer = yield Statement(f"{self.under}/{name}", params, text=text)
-            if text.lstrip().lower().startswith("select"):
-                rows = answer
-                if not rows:
-                    break
-        return rows
-
-    def created_by(self) -> list[str]:
-        """Return the statements that make the tables."""
-        makers = [texts for name, texts in self.texts.items() if name.startswith("create")]
-        return [text for texts in makers for text in texts if text.lower().startswith("create")]
+        """Run a query and return its rows."""
+        return self.surface.ask(name, **params)
 
     def missing(self) -> Steps[list[str]]:
         """Name the tables that are not there."""

@@ -7,11 +7,12 @@ from typing import TypeVar
 
 from holdfast.context import Context
 from holdfast.errors import ConfigError
+from holdfast.flow import Surface
 from holdfast.foreign.durable.flows import DurableTables
 from holdfast.foreign.durable.steps import DurableSteps
-from holdfast.foreign.loader import load, name_of
 from holdfast.foreign.pdo.flows import Backoff, PdoTables, Unknown
 from holdfast.foreign.pdo.queue import PdoQueue
+from holdfast.foreign.queries import Queries, name_of
 from holdfast.values.options import text
 from holdfast.values.retry import LONGEST_LEASE, Duration, seconds
 
@@ -56,7 +57,7 @@ class Foreign:
         name = f"pdo:{table}"
         names = {"foreign_jobs": table, "foreign_jobs_reserve_idx": f"{table}_reserve_idx", "foreign_failed": failed}
         tables = PdoTables(
-            load(self._context.store.dialect, "pdo", name, names),
+            self._queries("foreign/pdo", name, names, (table, failed)),
             queue,
             retry_after,
             timezone,
@@ -75,17 +76,27 @@ class Foreign:
         workers on the tables must agree. max_losses: how many workers may vanish with one attempt before it fails.
         """
         tasks = f"{name_of(prefix, 'prefix', 39)}_transport_tasks"
+        results = f"{prefix}_transport_results"
         name = f"durable:{prefix}" + (f"@{partition}" if partition else "")
         names = {
             "foreign_tasks": tasks,
-            "foreign_results": f"{prefix}_transport_results",
+            "foreign_results": results,
             "foreign_index": f"{tasks}_grp_idx",
             "foreign_lock": tasks,
         }
-        queries = load(self._context.store.dialect, "durable", name, names)
+        queries = self._queries("foreign/durable", name, names, (tasks, results))
         lease_ms = round(seconds(lease, "lease", at_least=1.0, at_most=LONGEST_LEASE) * 1000)
         tables = DurableTables(queries, partition, lease_ms, max_losses)
         return self._once(name, tables, lambda: DurableSteps(self._context, name, tables))
+
+    def _queries(self, room: str, name: str, names: dict[str, str], tables: tuple[str, ...]) -> Queries:
+        """Say where the queries of foreign tables are.
+
+        Raises: ConfigError when these tables are not served on this database.
+        """
+        surface = Surface(room, name, tuple(names.items()))
+        self._context.store.dialect.catalogue(surface)
+        return Queries(surface, tables)
 
     def _once(self, name: str, settings: object, make: Callable[[], T]) -> T:
         """Make one source for one set of tables: asked for again, it is the same object, or an error."""

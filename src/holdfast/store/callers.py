@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from holdfast import errors
 from holdfast.flow import AsyncSession, Rows, Session, Statement
-from holdfast.store.dialects.base import Dialect, Style
+from holdfast.store.catalogue import Style
+from holdfast.store.dialects.base import Dialect
 from holdfast.store.dialects.charsets import acareful, careful
 from holdfast.store.sessions import (
     AsyncDbapiSession,

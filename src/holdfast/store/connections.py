@@ -53,7 +53,7 @@ class Link:
         return drive(work, self.session, self._around)
 
     def _around(self, first: Statement) -> AbstractContextManager[Any] | None:
-        return None if first.alone and first.name in self.dialect.single else self.transaction()
+        return None if first.alone and self.dialect.query(first).single else self.transaction()
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -164,7 +164,7 @@ class AsyncLink:
         return adrive(work, self.session, self._around)
 
     def _around(self, first: Statement) -> AbstractAsyncContextManager[Any] | None:
-        return None if first.alone and first.name in self.dialect.single else self.transaction()
+        return None if first.alone and self.dialect.query(first).single else self.transaction()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -17,8 +17,11 @@ import msgspec
 from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement, text_of
-from holdfast.store.dialects.base import Dialect, Style, chain, is_plain
-from holdfast.store.dialects.mysql_drivers import LARGEST_PACKET, SESSION_TRACK, UNDER_WAY, async_class, sync_class
+from holdfast.store.calls import Call, Calls
+from holdfast.store.catalogue import Compiled, Query, Rules, Style
+from holdfast.store.dialects.base import Dialect, chain, is_plain
+from holdfast.store.dialects.mysql.claim import hops
+from holdfast.store.dialects.mysql.drivers import LARGEST_PACKET, SESSION_TRACK, UNDER_WAY, async_class, sync_class
 from holdfast.store.sessions import Clock, OwnAsyncSession
 from holdfast.values import urls
 from holdfast.values.options import StoreOptions
@@ -64,10 +67,20 @@ _LOST = frozenset(
     }
     | {1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055, 3159, 3169, 4031}
 )
-# The time, as the SQL file writes it.
-NOW = "coalesce(cast(:now as datetime(6)), utc_timestamp(6))"
 _SETTINGS = ("unix_socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify", "charset")
 _STRICT = "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+
+
+class Binding(NamedTuple):
+    """How a query's parameters are bound."""
+
+    # `-- bind: lists`: these are a parameter for each of their items; all other lists are one JSON text.
+    lists: frozenset[str]
+    # Whether it takes the whole batch, and whether the ids and fences alone.
+    batch: bool
+    held: bool
+    # `-- bind: hops`: its statements are not for running in their order.
+    hops: bool
 
 
 class Mysql(Dialect):
@@ -75,36 +88,36 @@ class Mysql(Dialect):
     ends_holder: ClassVar[Mapping[str, str]] = {"session": "kill {pid}"}
     style: ClassVar[Style] = "format"
     spreads_lists: ClassVar[bool] = True
-    # Lists that are many parameters; all others are one JSON text.
     keeps_dead_rows: ClassVar[bool] = True
-    spread: ClassVar[frozenset[str]] = frozenset({"kinds", "leases", "queues", "row_ids", "states"})
+    own_now: ClassVar[str] = "utc_timestamp(6)"
+    told_now: ClassVar[str] = "cast(:now as datetime(6))"
+    quote: ClassVar[str] = "`"
 
     def place(self, sql: str) -> str:
         return super().place(sql.replace("collate holdfast_text", f"collate {TEXT}"))
 
-    def by_own_clock(self, sql: str) -> str:
-        # These statements are read anew each time: an enqueue took 25 µs of 615 for its two.
-        return sql.replace(NOW, "utc_timestamp(6)")
+    def binding(self, statements: Sequence[str], rules: Rules) -> Binding:
+        whole = "\n".join(statements)
+        return Binding(frozenset(rules.get("lists", ())), ":batch" in whole, ":held" in whole, "hops" in rules)
 
-    def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
+    def bind(self, statement: Statement, query: Query, now: Any) -> dict[str, Any]:
+        binding: Binding = query.binding
         params = statement.params
         if is_plain(params.values()):
             params = {**params, "now": plain(now)}
         else:
-            params = {name: self._value(name, value) for name, value in params.items()} | {"now": plain(now)}
-        batch = statement.batch
-        if batch is not None:
-            params["batch"] = rows_text([plain_column(column) for column in batch.values()])
-            if "fence" in batch:
-                params["held"] = rows_text([batch["id"], batch["fence"]])
+            params = {name: _value(value, name in binding.lists) for name, value in params.items()}
+            params["now"] = plain(now)
+        columns = statement.batch
+        if columns is not None:
+            if binding.batch:
+                params["batch"] = rows_text([plain_column(column) for column in columns.values()])
+            if binding.held:
+                params["held"] = rows_text([columns["id"], columns["fence"]])
         return params
 
-    def _value(self, name: str, value: Any) -> Any:
-        if name.startswith("lane_"):
-            return value
-        if isinstance(value, list) and name not in self.spread:
-            return msgspec.json.encode(value).decode()
-        return plain(value)
+    def sequence(self, query: Query) -> Callable[[Calls, Sequence[Compiled]], Iterator[Call]] | None:
+        return hops if query.binding.hops else None
 
     def found(self, rows: Sequence[Sequence[Any]]) -> str:
         column = [row[0] for row in rows]
@@ -190,6 +203,12 @@ class Mysql(Dialect):
         if code in _LOST or (code is None and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text)
+
+
+def _value(value: Any, stays_a_list: bool) -> Any:
+    if isinstance(value, list) and not stays_a_list:
+        return msgspec.json.encode(value).decode()
+    return plain(value)
 
 
 def plain(value: Any) -> Any:

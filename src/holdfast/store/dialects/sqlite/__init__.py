@@ -16,7 +16,8 @@ import msgspec
 from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import Columns, Statement
-from holdfast.store.dialects.base import MARK, Dialect, Style, is_plain
+from holdfast.store.catalogue import Query, Rules, Style
+from holdfast.store.dialects.base import MARK, Dialect, chain, is_plain
 from holdfast.values.options import StoreOptions
 
 MEMORY = ":memory:"
@@ -36,17 +37,23 @@ class Sqlite(Dialect):
     begin: ClassVar[str] = "begin immediate"
     mark: ClassVar[str] = f"savepoint {MARK}"
     insist: ClassVar[str] = f"release savepoint {MARK}"
-    row_wise: ClassVar[frozenset[str]] = frozenset({"enqueue_alike", "enqueue_many"})
+    # Always bound: SQLite's own clock counts milliseconds.
+    own_now: ClassVar[str] = ":now"
+    told_now: ClassVar[str] = ":now"
 
-    def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
+    def binding(self, statements: Sequence[str], rules: Rules) -> bool:
+        """Tell whether a batch is of held jobs (`-- bind: held`), each found by its id."""
+        return "held" in rules
+
+    def bind(self, statement: Statement, query: Query, now: Any) -> dict[str, Any]:
         given = statement.params
         params = dict(given) if is_plain(given.values()) else {name: plain(value) for name, value in given.items()}
         params["now"] = plain(now) if now is not None else self.own_time()
         if statement.batch is not None:
             columns = {name: plain_column(column) for name, column in statement.batch.items()}
-            if statement.name in self.row_wise:
+            if query.by_rows:
                 return params | columns
-            if "fence" in columns:
+            if query.binding:
                 return params | held_jobs(columns)
             params["batch"] = json.dumps(list(zip(*columns.values(), strict=True)), ensure_ascii=False)
         return params
@@ -90,7 +97,7 @@ class Sqlite(Dialect):
         return False
 
     def translate(self, error: BaseException) -> HoldfastError | None:
-        cause = next((e for e in _chain(error) if isinstance(e, sqlite3.Error)), None)
+        cause = next((e for e in chain(error) if isinstance(e, sqlite3.Error)), None)
         if cause is None:
             return None
         text = " ".join(str(cause).split())
@@ -137,12 +144,6 @@ class LenientCursor(sqlite3.Cursor):
 
 def _decoded(stored: bytes) -> str:
     return stored.decode("utf-8", "replace")
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """List an error with what SQLAlchemy and Django wrapped in it."""
-    inner = getattr(error, "orig", None) or error.__cause__
-    return [error] if inner is None else [error, *_chain(inner)]
 
 
 def plain(value: Any) -> Any:

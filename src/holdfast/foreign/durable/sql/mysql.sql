@@ -1,4 +1,5 @@
--- Remote steps over two shared tables, on MySQL and MariaDB. The PostgreSQL file holds the same names in the same order.
+-- Remote steps over two shared tables, on MySQL and MariaDB.
+-- The PostgreSQL file holds the same names in the same order.
 -- Times are whole milliseconds since 1970.
 
 -- create_tasks: make the tasks table, as the other programs make it.
@@ -40,6 +41,7 @@ do 0;
 -- pick: look for tasks that nobody holds, oldest first, without a lock.
 -- Differs: with a lock InnoDB would keep every candidate of the sort, and the next worker get nothing.
 -- Not those whose step has a result: it is of an earlier attempt, and the engine's late delete would take ours with it.
+-- bind: lists queues
 select t.step_id, t.name
   from foreign_tasks t
  where t.grp in (:queues) and (t.claimed_at is null or t.claimed_at < :stale)
@@ -81,7 +83,8 @@ update foreign_tasks set claimed_by = null, claimed_at = :at where step_id = :id
 
 -- counts: count tasks by group: free, put off, held, abandoned, and when the oldest free one came.
 select grp,
-       cast(sum(case when claimed_at is null or (claimed_by is null and claimed_at < :stale) then 1 else 0 end) as signed),
+       cast(sum(
+           case when claimed_at is null or (claimed_by is null and claimed_at < :stale) then 1 else 0 end) as signed),
        cast(sum(case when claimed_by is null and claimed_at >= :stale then 1 else 0 end) as signed),
        cast(sum(case when claimed_by is not null and claimed_at >= :stale then 1 else 0 end) as signed),
        cast(sum(case when claimed_by is not null and claimed_at < :stale then 1 else 0 end) as signed),
@@ -91,6 +94,7 @@ select grp,
  order by grp;
 
 -- rows: read tasks by age; a line marked `when` is there only if its parameter is given.
+-- bind: lists row_ids
 select step_id, run_id, seq, name, grp, input, attempt, claimed_by, claimed_at, created_at
   from foreign_tasks
  where 1 = 1

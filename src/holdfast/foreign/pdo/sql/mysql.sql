@@ -1,13 +1,9 @@
--- The PHP queue tables on SQLite. The MySQL file holds the same names in the same order.
+-- The PHP queue tables on MySQL and MariaDB. The SQLite file holds the same names in the same order.
 -- Times are text of whole seconds in the time zone of the PHP processes: the flows write them.
--- Differs throughout: no row locks; a writing transaction starts with BEGIN IMMEDIATE and is alone.
--- Differs throughout: any program may put bytes that are no UTF-8 into a text column, and the driver would refuse the row
--- for ever; so texts that others wrote are read as blobs.
 
 -- create: make both tables, as the PHP transport makes them.
--- Differs: ids count up by AUTOINCREMENT, and an index is a statement of its own.
 create table if not exists foreign_jobs (
-    id integer primary key autoincrement,
+    id bigint unsigned not null auto_increment primary key,
     queue varchar(255) not null,
     urn varchar(255) not null,
     trace_id varchar(64) null,
@@ -15,11 +11,11 @@ create table if not exists foreign_jobs (
     payload text not null,
     available_at datetime not null,
     reserved_at datetime null,
-    created_at datetime not null
-);
-create index if not exists foreign_jobs_reserve_idx on foreign_jobs (queue, available_at, reserved_at);
+    created_at datetime not null,
+    key foreign_jobs_reserve_idx (queue, available_at, reserved_at)
+) engine = InnoDB default charset = utf8mb4 collate = utf8mb4_unicode_ci;
 create table if not exists foreign_failed (
-    id integer primary key autoincrement,
+    id bigint unsigned not null auto_increment primary key,
     queue varchar(255) not null,
     urn varchar(255) not null,
     trace_id varchar(64) null,
@@ -28,24 +24,27 @@ create table if not exists foreign_failed (
     reason varchar(64) not null,
     failed_at datetime not null,
     created_at datetime not null
-);
+) engine = InnoDB default charset = utf8mb4 collate = utf8mb4_unicode_ci;
 
 -- publish: add a row and read its id.
 insert into foreign_jobs (queue, urn, trace_id, attempts, payload, available_at, reserved_at, created_at)
 values (:queue, :urn, :trace_id, :attempts, :payload, :available_at, null, :created_at);
-select last_insert_rowid();
+select last_insert_id();
 
--- pick: look for ready rows of a queue, oldest first.
-select id, cast(urn as blob)
+-- pick: look for ready rows of a queue, oldest first, without a lock.
+-- Locking here would need the order from an index: with a sort InnoDB locks every candidate.
+select id, urn
   from foreign_jobs
  where queue = :queue and id > :after and available_at <= :at and (reserved_at is null or reserved_at <= :stale)
  order by id
  limit :limit;
 
--- lock: read a row that is still ready.
-select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), available_at, reserved_at, created_at
+-- lock: lock a row that is still ready. A peer that claims it optimistically waits, and then finds it taken.
+select id, queue, urn, trace_id, attempts, payload, cast(available_at as char), cast(reserved_at as char),
+       cast(created_at as char)
   from foreign_jobs
- where id = :id and available_at <= :at and (reserved_at is null or reserved_at <= :stale);
+ where id = :id and available_at <= :at and (reserved_at is null or reserved_at <= :stale)
+   for update skip locked;
 
 -- stamp: write a reservation, or write it anew.
 update foreign_jobs set reserved_at = :at where id = :id;
@@ -53,10 +52,12 @@ update foreign_jobs set reserved_at = :at where id = :id;
 -- recount: write a reservation and the attempts of a message that somebody had reserved before.
 update foreign_jobs set reserved_at = :at, attempts = :attempts, payload = :payload where id = :id;
 
--- held: read a row, for a holder to see whether the reservation is still its own.
-select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), available_at, reserved_at, created_at
+-- held: lock a row, for a holder to see whether the reservation is still its own.
+select id, queue, urn, trace_id, attempts, payload, cast(available_at as char), cast(reserved_at as char),
+       cast(created_at as char)
   from foreign_jobs
- where id = :id;
+ where id = :id
+   for update;
 
 -- ack: delete a row.
 delete from foreign_jobs where id = :id;
@@ -71,12 +72,13 @@ insert into foreign_failed (queue, urn, trace_id, attempts, payload, reason, fai
 values (:queue, :urn, :trace_id, :attempts, :payload, :reason, :failed_at, :created_at);
 
 -- failed: read failed rows by id; a line marked `when` is there only if its parameter is given.
-select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), cast(reason as blob), failed_at, created_at
+-- bind: lists row_ids
+select id, queue, urn, trace_id, attempts, payload, reason, cast(failed_at as char), cast(created_at as char)
   from foreign_failed
  where 1 = 1
    and queue = :queue  -- when queue
    and urn = :kind  -- when kind
-   and id in (select value from json_each(:row_ids))  -- when row_ids
+   and id in (:row_ids)  -- when row_ids
    and failed_at >= :finished_after  -- when finished_after
    and failed_at < :finished_before  -- when finished_before
    and id > :newer_than  -- when newer_than
@@ -86,10 +88,11 @@ select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attem
        id
  limit :limit;
 
--- failed_lock: read one failed row.
-select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), cast(reason as blob), failed_at, created_at
+-- failed_lock: lock one failed row.
+select id, queue, urn, trace_id, attempts, payload, reason, cast(failed_at as char), cast(created_at as char)
   from foreign_failed
- where id = :id;
+ where id = :id
+   for update;
 
 -- failed_delete: delete one failed row.
 delete from foreign_failed where id = :id;
@@ -102,36 +105,38 @@ select id from foreign_failed
  limit :limit;
 
 -- counts: count rows by queue: ready, waiting, reserved, stale, and when the oldest ready one became so.
-select cast(queue as blob),
-       sum(case when reserved_at is null and available_at <= :at then 1 else 0 end),
-       sum(case when reserved_at is null and available_at > :at then 1 else 0 end),
-       sum(case when reserved_at > :stale then 1 else 0 end),
-       sum(case when reserved_at <= :stale then 1 else 0 end),
-       min(case when reserved_at is null and available_at <= :at then available_at end)
+select queue,
+       cast(sum(case when reserved_at is null and available_at <= :at then 1 else 0 end) as signed),
+       cast(sum(case when reserved_at is null and available_at > :at then 1 else 0 end) as signed),
+       cast(sum(case when reserved_at > :stale then 1 else 0 end) as signed),
+       cast(sum(case when reserved_at <= :stale then 1 else 0 end) as signed),
+       cast(min(case when reserved_at is null and available_at <= :at then available_at end) as char)
   from foreign_jobs
  group by queue
  order by queue;
 
 -- failed_counts: count failed rows by queue.
-select cast(queue as blob), count(*) from foreign_failed
+select queue, count(*) from foreign_failed
  where 1 = 1
    and queue = :queue  -- when queue
    and urn = :kind  -- when kind
-   and id in (select value from json_each(:row_ids))  -- when row_ids
+   and id in (:row_ids)  -- when row_ids
    and failed_at >= :finished_after  -- when finished_after
    and failed_at < :finished_before  -- when finished_before
  group by queue
  order by queue;
 
 -- rows: read rows by id; a line marked `when` is there only if its parameter is given.
-select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob), available_at, reserved_at, created_at
+-- bind: lists row_ids
+select id, queue, urn, trace_id, attempts, payload, cast(available_at as char), cast(reserved_at as char),
+       cast(created_at as char)
   from foreign_jobs
  where 1 = 1
    and reserved_at is null  -- when pending
    and reserved_at is not null  -- when leased
    and queue = :queue  -- when queue
    and urn = :kind  -- when kind
-   and id in (select value from json_each(:row_ids))  -- when row_ids
+   and id in (:row_ids)  -- when row_ids
    and created_at >= :created_after  -- when created_after
    and created_at < :created_before  -- when created_before
    and id > :newer_than  -- when newer_than
@@ -145,5 +150,4 @@ select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attem
 update foreign_jobs set available_at = :at where id = :id and reserved_at is null;
 
 -- present: tell whether a table is there.
--- Differs: names of tables are the same in any case of letters.
-select 1 from sqlite_master where type in ('table', 'view') and name = :table collate nocase;
+select 1 from information_schema.tables where table_schema = database() and table_name = :table;

@@ -6,17 +6,18 @@ import hashlib
 import random
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement
-from holdfast.store.dialects.base import MARK, Dialect, Echo, Style, chain, importing
+from holdfast.store.catalogue import Query, Rules, Style
+from holdfast.store.dialects.base import MARK, Dialect, Echo, chain, importing
 from holdfast.store.sessions import AsyncpgSession, Clock
 from holdfast.values import urls
 from holdfast.values.options import StoreOptions
@@ -35,12 +36,17 @@ _IN_USE = "another operation is in progress"
 # asyncpg says InternalClientError ("cannot switch to state …") after the server hung up on an idle connection.
 _LOST_BY_NAME = ("OperationalError", "InterfaceError", "PoolTimeout", "InternalClientError")
 _NOT_FOR_ASYNCPG = ("options", "application_name", "connect_timeout", "client_encoding", "load_balance_hosts")
-# Columns of these batches that are never NULL, and may come as an array of one.
-_FILLED_IN = {
-    "enqueue_many": ("queue", "kind", "priority", "delay_ms", "max_attempts"),
-    "finish": ("fence", "outcome"),
-    "drop": ("fence",),
-}
+
+
+class Binding(NamedTuple):
+    """How a query's parameters are bound."""
+
+    # Lists that it takes as one text, and times.
+    as_text: frozenset[str]
+    times: frozenset[str]
+    # `-- bind: once`: what is the same in all rows of the batch is sent once, and a column of NULLs not at all. The
+    # columns that it names are never NULL; of others even a single value could stand for either.
+    once: frozenset[str] | None
 
 
 class Postgres(Dialect):
@@ -49,6 +55,8 @@ class Postgres(Dialect):
     # The server, the database or the role may have another level as the default, and our flows rely on reading what was
     # committed since they began. Not said when connecting: behind a pooler the session is somebody else's next.
     begin: ClassVar[str] = "begin isolation level read committed"
+    own_now: ClassVar[str] = "statement_timestamp()"
+    told_now: ClassVar[str] = ":now::timestamptz"
     keeps_dead_rows: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
     ends_holder: ClassVar[Mapping[str, str]] = {
@@ -69,14 +77,8 @@ class Postgres(Dialect):
     def __init__(self, options: StoreOptions) -> None:
         super().__init__(options)
         self.channel = channel_of(options)
-        # By query: the lists that it takes as one text.
-        texts = {name: frozenset(_AS_TEXT.findall(" ".join(parts))) for name, parts in self.queries.items()}
-        self._as_text = {name: found for name, found in texts.items() if found}
-        # And the times.
-        times = {name: frozenset(_TIME_AS_TEXT.findall(" ".join(parts))) for name, parts in self.queries.items()}
-        self._times = {name: found for name, found in times.items() if found}
         if not options.schema:
-            self.queries["schema_create"] = ("select 1",)
+            self.queries["schema_create"] = Query(self, "schema_create", ("select 1",))
 
     def place(self, sql: str) -> str:
         return f'"{self.options.schema}"'.join(map(super().place, sql.split("holdfast_schema")))
@@ -86,18 +88,23 @@ class Postgres(Dialect):
         # Quoted, because a schema may have a reserved word for its name; with a prefix before it no table has.
         return f'"{self.options.schema}".{bare}' if self.options.schema else bare
 
-    def bind(self, statement: Statement, now: Any) -> dict[str, Any]:
+    def binding(self, statements: Sequence[str], rules: Rules) -> Binding:
+        whole = "\n".join(statements)
+        once = frozenset(rules["once"]) if "once" in rules else None
+        return Binding(frozenset(_AS_TEXT.findall(whole)), frozenset(_TIME_AS_TEXT.findall(whole)), once)
+
+    def bind(self, statement: Statement, query: Query, now: Any) -> dict[str, Any]:
+        binding: Binding = query.binding
         batch: dict[str, Any] = dict(statement.batch or {})
-        filled_in = _FILLED_IN.get(statement.name)
-        if filled_in is not None:
-            batch = {name: _short(column, name in filled_in) for name, column in batch.items()}
+        if binding.once is not None:
+            batch = {name: _short(column, name in binding.once) for name, column in batch.items()}
         notify = self.options.notify if statement.notify is None else statement.notify
         channel = self.channel if notify else None
         bound = {"now": now, "channel": channel, **statement.params, **batch}
-        for name in self._as_text.get(statement.name, ()):
+        for name in binding.as_text:
             if bound.get(name) is not None:
                 bound[name] = array_text(bound[name])
-        for name in self._times.get(statement.name, ()):
+        for name in binding.times:
             if bound.get(name) is not None:
                 bound[name] = _item(bound[name])
         return bound

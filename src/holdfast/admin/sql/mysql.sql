@@ -1,0 +1,271 @@
+-- Holdfast's queries for MySQL and MariaDB: what people look up and do by hand.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- What differs throughout is said at the head of jobs/sql/mysql.sql.
+
+-- fragment state_filter: conditions on the state of jobs that may be live or finished.
+-- Differs: each table has conditions of its own, and live jobs have neither a group nor an end.
+   and state in (:states)  -- when states
+   and state = 'dead'  -- when only_dead
+   and null = :group  -- when group
+   and null >= :finished_after  -- when finished_after
+   and null < :finished_before  -- when finished_before
+
+-- fragment outcome_filter: the same conditions on finished jobs.
+   and outcome in (:states)  -- when states
+   and outcome = 'dead'  -- when only_dead
+   and fingerprint = :group  -- when group
+   and finished_at >= :finished_after  -- when finished_after
+   and finished_at < :finished_before  -- when finished_before
+
+-- fragment job_filter: conditions on what live and finished jobs share.
+   and queue = :queue  -- when queue
+   and kind = :kind  -- when kind
+   and `key` = :key  -- when key
+   and leased_by = :worker  -- when worker
+   -- when ids:
+   and id in (
+       select u.id
+         from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u)
+   -- end
+   and created_at >= :created_after  -- when created_after
+   and created_at < :created_before  -- when created_before
+   -- when error:
+   and json_valid(errors)
+   and instr(
+       lower(concat(
+           json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), ': ',
+           json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))))),
+       lower(:error)) > 0
+   -- end
+
+-- jobs_list: read live and finished jobs as one list; a line marked `when` is there only if its parameter is given.
+-- Differs: order and limit are not pushed into a union, so each arm has them; what only one table knows is NULL in the
+-- other.
+-- bind: lists states
+select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
+       progress, result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
+       finished_at, fingerprint, replays, cancel_requested, lapses
+  from ((select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
+                progress, null as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
+                null as finished_at, null as fingerprint, replays, cancel_requested, lapses
+           from holdfast_jobs
+          where true
+            -- insert state_filter
+            -- insert job_filter
+            and id < :older_than  -- when older_than
+            and id > :newer_than  -- when newer_than
+            and state = 'leased' and lease_expires_at < :now  -- when expired
+          order by
+                lease_expires_at,  -- when expired
+                id desc,  -- when newest
+                id
+          limit :limit)
+         union all
+        (select id, outcome, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
+                progress, result, errors, available_at, created_at, leased_at, null, leased_by,
+                finished_at, fingerprint, replays, false, 0
+           from holdfast_finished
+          where true
+            -- insert outcome_filter
+            -- insert job_filter
+            and id < :older_than  -- when older_than
+            and id > :newer_than  -- when newer_than
+            and false  -- when expired
+          order by
+                id desc,  -- when newest
+                id
+          limit :limit)) j
+ order by
+       lease_expires_at,  -- when expired
+       id desc,  -- when newest
+       id
+ limit :limit;
+
+-- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
+-- bind: lists states
+select
+    (select count(*)
+       from holdfast_jobs
+      where true
+        -- insert state_filter
+        -- insert job_filter
+    ) +
+    (select count(*)
+       from holdfast_finished
+      where true
+        -- insert outcome_filter
+        -- insert job_filter
+    );
+
+-- queue_counts: count jobs by queue, kind and state.
+select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled)
+  from (select queue, kind, sum(state = 'pending') as pending,
+               sum(state = 'pending' and available_at <= :now) as due,
+               sum(state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled
+          from holdfast_jobs
+         group by queue, kind
+         union all
+        select queue, kind, 0, 0, 0, sum(outcome = 'done'), sum(outcome = 'dead'),
+               sum(outcome = 'cancelled')
+          from holdfast_finished
+         group by queue, kind) c
+ group by queue, kind
+ order by queue, kind;
+
+-- queue_lags: count the due jobs of each queue and tell for how many microseconds the first has been due.
+select queue, count(*), timestampdiff(microsecond, min(available_at), :now)
+  from holdfast_jobs
+ where state = 'pending' and available_at <= :now
+ group by queue
+ order by 3 desc, 1;
+
+-- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
+-- Differs: no ordered aggregates; the time written in front puts the latest id at the end.
+-- bind: lists states
+select g.fingerprint, g.kind, g.letters, g.queues,
+       if(json_valid(f.errors),
+          json_unquote(json_extract(f.errors, concat('$[', json_length(f.errors) - 1, '].type'))), null),
+       if(json_valid(f.errors),
+          json_unquote(json_extract(f.errors, concat('$[', json_length(f.errors) - 1, '].message'))), null),
+       g.first_at, g.last_at, f.id
+  from (select fingerprint, kind, count(*) as letters,
+               concat('[', group_concat(distinct json_quote(queue)), ']') as queues,
+               min(finished_at) as first_at, max(finished_at) as last_at,
+               convert(substr(max(concat(cast(finished_at as char(26)), id)), 27) using ascii)
+                   collate ascii_bin as latest
+          from holdfast_finished
+         where true
+           -- insert outcome_filter
+           -- insert job_filter
+         group by fingerprint, kind
+         order by count(*) desc, max(finished_at) desc
+         limit :limit) g
+  join holdfast_finished f on f.id = g.latest
+ order by g.letters desc, g.last_at desc;
+
+-- job_state: tell where a job is in its life.
+select state from holdfast_jobs where id = :id
+union all
+select outcome from holdfast_finished where id = :id;
+
+-- run_now: make a pending job due.
+select queue, kind from holdfast_jobs where id = :id and state = 'pending' for update;
+update holdfast_jobs set available_at = least(available_at, :now)
+ where id = :id and state = 'pending';
+
+-- cancel_pending: move a pending job to the finished table as cancelled.
+-- A claim that came first leaves nothing to move.
+-- Differs: no writing CTE, so copy and delete are statements of one transaction.
+select queue, kind from holdfast_jobs where id = :id and state = 'pending' for update;
+insert into holdfast_finished
+    (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
+     bucket, outcome, queue, kind, `key`, unique_key, leased_by, payload, headers, progress, errors)
+select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
+       lease_ms, replays, priority, bucket, 'cancelled', queue, kind, `key`, unique_key, leased_by, payload, headers,
+       progress, errors
+  from holdfast_jobs
+ where id = :id and state = 'pending';
+delete from holdfast_jobs where id = :id and state = 'pending';
+
+-- cancel_leased: ask the holder of a job to stop.
+select queue, kind, leased_by, fence from holdfast_jobs where id = :id and state = 'leased' for update;
+update holdfast_jobs set cancel_requested = true
+ where id = :id and state = 'leased';
+
+-- finished_pick: lock finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
+-- No SKIP LOCKED: a second replay waits for the first and goes on behind it, and both lock in the order of ids.
+-- bind: lists states
+select id, outcome, queue, kind, unique_key, attempts, replays,
+       if(json_valid(errors),
+          json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), null),
+       if(json_valid(errors),
+          json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))), null)
+  from holdfast_finished
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+ order by id
+ limit :limit
+   for update;
+
+-- replay: move finished jobs back to their queue as new, except those whose unique key is live.
+-- Inserted in the order of unique keys, as enqueue does, so that two batches never wait for each other in a circle.
+-- Differs: no writing CTE; what is in the live table then, the first statement has put there.
+insert into holdfast_jobs
+    (id, fence, available_at, created_at, max_attempts, lease_ms, replays, priority, bucket, queue, kind, `key`,
+     unique_key, payload, headers, progress, errors)
+select f.id, least(f.fence, 9223372036854775806) + 1, :now, f.created_at, f.max_attempts, f.lease_ms,
+       least(f.replays, 2147483646) + 1, f.priority, f.bucket, f.queue, f.kind, f.`key`, f.unique_key, f.payload,
+       f.headers, f.progress, f.errors
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_finished f force index (primary) on f.id = u.id
+ where f.outcome in ('dead', 'cancelled')
+ order by f.kind, f.unique_key, f.id
+on duplicate key update id = holdfast_jobs.id;
+select j.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+delete f
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
+
+-- discard: delete finished jobs for good.
+select f.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_finished f force index (primary) on f.id = u.id
+ where f.outcome in ('dead', 'cancelled')
+   for update /*!80001 of f */;
+delete f
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
+
+-- audit_add: record what was done to jobs by hand.
+insert into holdfast_audit (at, action, job_id, actor, detail)
+select :now, u.action, u.job_id, u.actor, u.detail
+  from json_table(:batch, '$[*]' columns (
+        action varchar(40) path '$[0]', job_id char(36) character set ascii collate ascii_bin path '$[1]',
+        actor longtext character set utf8mb4 path '$[2]', detail longtext character set utf8mb4 path '$[3]')) u;
+
+-- audit_list: read what was done by hand, the latest first.
+select at, action, job_id, actor, detail
+  from holdfast_audit
+ where true
+   and job_id = :job_id  -- when job_id
+ order by at desc, job_id desc
+ limit :limit;
+
+-- long_transactions: find what holds snapshots older than a limit, and so keeps dead rows from being cleaned away.
+-- Differs: needs the PROCESS privilege. Times of transactions are in the server's own time zone.
+select 'session', coalesce(p.user, ''), t.trx_mysql_thread_id,
+       timestampdiff(microsecond, t.trx_started, convert_tz(utc_timestamp(6), '+00:00', 'SYSTEM')) / 1000000,
+       p.command, null, left(coalesce(t.trx_query, p.info), 200), null, null
+  from information_schema.innodb_trx t
+  left join information_schema.processlist p on p.id = t.trx_mysql_thread_id
+ where t.trx_mysql_thread_id <> connection_id()
+   and t.trx_started < convert_tz(utc_timestamp(6), '+00:00', 'SYSTEM') - interval :older_ms * 1000 microsecond
+ order by 4 desc;
+
+-- table_health: read the sizes of our tables.
+-- Differs: rows are estimates of the optimizer's statistics.
+select t.name, s.table_rows, null, null, s.data_length + s.index_length
+  from (select null as name from dual where false
+        union all select 'holdfast_each'  -- each table
+       ) t
+  left join information_schema.tables s on s.table_schema = database() and s.table_name = t.name
+ order by 1;
+
+-- missing_indexes: name the indexes of the migrations that are gone.
+select w.name
+  from (select null as name from dual where false
+        union all select 'holdfast_each'  -- each index
+       ) w
+ where not exists (
+    select 1 from information_schema.statistics s where s.table_schema = database() and s.index_name = w.name)
+ order by 1;
+
+-- listeners: read the sessions in which workers listen for wake-ups.
+-- Differs: nobody listens; workers poll.
+select null from dual where false;
+
+-- database_file: read the path of the file that holds the tables.
+select null;

@@ -1,0 +1,233 @@
+-- Holdfast's queries for PostgreSQL: what people look up and do by hand.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- What differs throughout is said at the head of jobs/sql/postgres.sql.
+
+-- fragment state_filter: conditions on the state of jobs that may be live or finished.
+   and state = any (:states::text[])  -- when states
+   and state = 'dead'  -- when only_dead
+   and fingerprint = :group  -- when group
+   and finished_at >= :finished_after::timestamptz  -- when finished_after
+   and finished_at < :finished_before::timestamptz  -- when finished_before
+
+-- fragment outcome_filter: the same conditions on finished jobs.
+   and outcome = any (:states::text[])  -- when states
+   and outcome = 'dead'  -- when only_dead
+   and fingerprint = :group  -- when group
+   and finished_at >= :finished_after::timestamptz  -- when finished_after
+   and finished_at < :finished_before::timestamptz  -- when finished_before
+
+-- fragment job_filter: conditions on what live and finished jobs share.
+   and queue = :queue  -- when queue
+   and kind = :kind  -- when kind
+   and key = :key  -- when key
+   and leased_by = :worker  -- when worker
+   and id = any (:ids::uuid[])  -- when ids
+   and created_at >= :created_after::timestamptz  -- when created_after
+   and created_at < :created_before::timestamptz  -- when created_before
+   -- when error:
+   and strpos(lower(concat(errors -> -1 ->> 'type', ': ', errors -> -1 ->> 'message')), lower(:error::text)) > 0
+   -- end
+
+-- jobs_list: read live and finished jobs as one list; a line marked `when` is there only if its parameter is given.
+-- The conditions are pushed into both arms and the arms are merged by primary key, so that a page costs a page.
+select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload::text, headers::text,
+       progress::text, result::text, errors::text, date_part('epoch', available_at) * 1000000,
+       date_part('epoch', created_at) * 1000000, date_part('epoch', leased_at) * 1000000, date_part('epoch',
+       lease_expires_at) * 1000000, leased_by,
+       date_part('epoch', finished_at) * 1000000, fingerprint, replays, cancel_requested, lapses
+  from (select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+               progress, null::json as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
+               null::timestamptz as finished_at, null::text as fingerprint, replays, cancel_requested, lapses
+          from holdfast_jobs
+         union all
+        select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+               progress, result, errors, available_at, created_at, leased_at, null::timestamptz, leased_by,
+               finished_at, fingerprint, replays, false, 0
+          from holdfast_finished) j
+ where true
+   -- insert state_filter
+   -- insert job_filter
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
+   and state = 'leased' and lease_expires_at < :now  -- when expired
+ order by
+       lease_expires_at,  -- when expired
+       id desc,  -- when newest
+       id
+ limit :limit;
+
+-- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
+select count(*)
+  from (select id, state, queue, kind, key, errors, created_at, leased_by,
+               null::timestamptz as finished_at, null::text as fingerprint
+          from holdfast_jobs
+         union all
+        select id, outcome, queue, kind, key, errors, created_at, leased_by, finished_at, fingerprint
+          from holdfast_finished) j
+ where true
+   -- insert state_filter
+   -- insert job_filter
+;
+
+-- queue_counts: count jobs by queue, kind and state.
+select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled)
+  from (select queue, kind, count(*) filter (where state = 'pending') as pending,
+               count(*) filter (where state = 'pending' and available_at <= :now) as due,
+               count(*) filter (where state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled
+          from holdfast_jobs
+         group by queue, kind
+         union all
+        select queue, kind, 0, 0, 0, count(*) filter (where outcome = 'done'), count(*) filter (where outcome = 'dead'),
+               count(*) filter (where outcome = 'cancelled')
+          from holdfast_finished
+         group by queue, kind) c
+ group by queue, kind
+ order by queue, kind;
+
+-- queue_lags: count the due jobs of each queue and tell for how many microseconds the first has been due.
+select queue, count(*), (extract(epoch from :now - min(available_at)) * 1000000)::bigint
+  from holdfast_jobs
+ where state = 'pending' and available_at <= :now
+ group by queue
+ order by 3 desc, 1;
+
+-- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
+select g.fingerprint, g.kind, g.count, g.queues, f.errors -> -1 ->> 'type', f.errors -> -1 ->> 'message',
+       g.first_at, g.last_at, f.id
+  from (select fingerprint, kind, count(*) as count, json_agg(distinct queue)::text as queues,
+               min(finished_at) as first_at, max(finished_at) as last_at,
+               (array_agg(id order by finished_at desc, id desc))[1] as latest
+          from holdfast_finished
+         where true
+           -- insert outcome_filter
+           -- insert job_filter
+         group by fingerprint, kind
+         order by count(*) desc, max(finished_at) desc
+         limit :limit) g
+  join holdfast_finished f on f.id = g.latest
+ order by g.count desc, g.last_at desc;
+
+-- job_state: tell where a job is in its life.
+select state from holdfast_jobs where id = :id
+union all
+select outcome from holdfast_finished where id = :id;
+
+-- run_now: make a pending job due, and wake its queue's workers at commit.
+update holdfast_jobs set available_at = least(available_at, :now)
+ where id = :id and state = 'pending'
+returning queue, kind, case when :channel::text is not null then pg_notify(:channel, queue)::text end;
+
+-- cancel_pending: move a pending job to the finished table as cancelled.
+-- A claim that came first leaves nothing to move.
+with gone as (
+    delete from holdfast_jobs where id = :id and state = 'pending' returning *)
+insert into holdfast_finished
+    (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
+     bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, errors)
+select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
+       lease_ms, replays, priority, bucket, 'cancelled', queue, kind, key, unique_key, leased_by, payload, headers,
+       progress, errors
+  from gone
+returning queue, kind;
+
+-- cancel_leased: ask the holder of a job to stop.
+update holdfast_jobs set cancel_requested = true
+ where id = :id and state = 'leased'
+returning queue, kind, leased_by, fence, case when :channel::text is not null then pg_notify(:channel, queue)::text end;
+
+-- finished_pick: lock finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
+-- No SKIP LOCKED: a second replay waits for the first and goes on behind it, and both lock in the order of ids.
+select id, outcome, queue, kind, unique_key, attempts, replays, errors -> -1 ->> 'type', errors -> -1 ->> 'message'
+  from holdfast_finished
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+ order by id
+ limit :limit
+   for update;
+
+-- replay: move finished jobs back to their queue as new, except those whose unique key is live.
+-- Each queue is woken once.
+-- Inserted in the order of unique keys, as enqueue does, so that two batches never wait for each other in a circle.
+with back as (
+    insert into holdfast_jobs
+        (id, fence, available_at, created_at, max_attempts, lease_ms, replays, priority, bucket, queue, kind, key,
+         unique_key, payload, headers, progress, errors)
+    select id, least(fence, 9223372036854775806) + 1, :now, created_at, max_attempts, lease_ms,
+           least(replays, 2147483646) + 1, priority, bucket, queue, kind, key, unique_key, payload, headers, progress,
+           errors
+      from holdfast_finished
+     where id = any (:ids::uuid[]) and outcome in ('dead', 'cancelled')
+     order by kind, unique_key, id
+    on conflict do nothing
+    returning id, queue),
+gone as (
+    delete from holdfast_finished where id = any (array(select id from back)))
+select id, case when :channel::text is not null then pg_notify(:channel, queue)::text end from back;
+
+-- discard: delete finished jobs for good.
+delete from holdfast_finished
+ where id = any (:ids::uuid[]) and outcome in ('dead', 'cancelled')
+returning id;
+
+-- audit_add: record what was done to jobs by hand.
+insert into holdfast_audit (at, action, job_id, actor, detail)
+select :now, u.action, u.job_id, u.actor, u.detail::json
+  from unnest(:action::text[], :job_id::uuid[], :actor::text[], :detail::text[]) as u (action, job_id, actor, detail);
+
+-- audit_list: read what was done by hand, the latest first.
+select at, action, job_id, actor, detail::text
+  from holdfast_audit
+ where true
+   and job_id = :job_id  -- when job_id
+ order by at desc, job_id desc
+ limit :limit;
+
+-- long_transactions: find what holds snapshots older than a limit, and so keeps dead rows from being cleaned away.
+-- Transactions of other databases hold back none of our rows; a slot's or a standby's snapshot does, wherever it is.
+select 'session', coalesce(usename::text, ''), pid, extract(epoch from clock_timestamp() - xact_start)::float8,
+       state, application_name, left(query, 200), query_start, age(backend_xmin)
+  from pg_stat_activity
+ where (datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
+        and xact_start < clock_timestamp() - :older_ms::bigint * interval '1 millisecond')
+    or (backend_type = 'walsender' and age(backend_xmin) >= :xids::integer)
+union all
+select 'prepared', gid, null, extract(epoch from clock_timestamp() - prepared)::float8,
+       'prepared', null, null, prepared, age(transaction)
+  from pg_prepared_xacts
+ where database = current_database() and prepared < clock_timestamp() - :older_ms::bigint * interval '1 millisecond'
+union all
+select 'slot', slot_name::text, active_pid, null,
+       case when active then 'active' else 'inactive' end, plugin::text, null, null, age(coalesce(xmin, catalog_xmin))
+  from pg_replication_slots
+ where (database is null or database = current_database()) and age(coalesce(xmin, catalog_xmin)) >= :xids::integer
+ order by 4 desc nulls last, 9 desc nulls last;
+
+-- table_health: read the sizes of our tables; rows are estimates of the statistics collector.
+select replace(t.name, '"', ''), s.n_live_tup, s.n_dead_tup, s.last_autovacuum, pg_total_relation_size(s.relid)
+  from (select null::text as name where false
+        union all select 'holdfast_each'  -- each table
+       ) t
+  left join pg_stat_all_tables s on s.relid = to_regclass(t.name)
+ order by 1;
+
+-- missing_indexes: name the indexes of the migrations that are gone or not valid.
+select w.name
+  from (select null::text as name where false
+        union all select 'holdfast_each'  -- each index
+       ) w
+ where not exists (
+    select 1
+      from pg_class c join pg_index i on i.indexrelid = c.oid
+     where c.relname = w.name and i.indisvalid
+       and c.relnamespace = (select relnamespace from pg_class where oid = to_regclass('holdfast_meta')))
+ order by 1;
+
+-- listeners: read the sessions in which workers listen for wake-ups.
+select pid, state, host(client_addr), backend_start, extract(epoch from clock_timestamp() - state_change)::float8
+  from pg_stat_activity
+ where datname = current_database() and application_name = 'holdfast-listener'
+ order by backend_start, pid;
+
+-- database_file: read the path of the file that holds the tables.
+select null::text;

@@ -1,0 +1,222 @@
+-- Holdfast's queries for SQLite: what people look up and do by hand.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- What differs throughout is said at the head of jobs/sql/sqlite.sql.
+
+-- fragment state_filter: conditions on the state of jobs that may be live or finished.
+   and state in (select value from json_each(:states))  -- when states
+   and state = 'dead'  -- when only_dead
+   and fingerprint = :group  -- when group
+   and finished_at >= :finished_after  -- when finished_after
+   and finished_at < :finished_before  -- when finished_before
+
+-- fragment outcome_filter: the same conditions on finished jobs.
+   and outcome in (select value from json_each(:states))  -- when states
+   and outcome = 'dead'  -- when only_dead
+   and fingerprint = :group  -- when group
+   and finished_at >= :finished_after  -- when finished_after
+   and finished_at < :finished_before  -- when finished_before
+
+-- fragment job_filter: conditions on what live and finished jobs share.
+-- Differs: instr for strpos, || for concat; lower() knows the letters of ASCII only.
+   and queue = :queue  -- when queue
+   and kind = :kind  -- when kind
+   and key = :key  -- when key
+   and leased_by = :worker  -- when worker
+   and id in (select value from json_each(:ids))  -- when ids
+   and created_at >= :created_after  -- when created_after
+   and created_at < :created_before  -- when created_before
+   -- when error:
+   and json_valid(errors)
+   and instr(
+       lower(json_extract(errors, '$[#-1].type') || ': ' || json_extract(errors, '$[#-1].message')),
+       lower(:error)) > 0
+   -- end
+
+-- jobs_list: read live and finished jobs as one list; a line marked `when` is there only if its parameter is given.
+-- The conditions are pushed into both arms and the arms are merged by primary key, so that a page costs a page.
+-- Differs: both arms must give each column the same type, or SQLite reads and sorts both tables whole.
+select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+       progress, result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
+       finished_at, fingerprint, replays, cancel_requested, lapses
+  from (select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+               progress, cast(null as text) as result, errors, available_at, created_at, leased_at, lease_expires_at,
+               leased_by, cast(null as integer) as finished_at, cast(null as text) as fingerprint, replays,
+               cancel_requested, lapses
+          from holdfast_jobs
+         union all
+        select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+               progress, result, errors, available_at, created_at, leased_at, cast(null as integer), leased_by,
+               finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer)
+          from holdfast_finished) j
+ where true
+   -- insert state_filter
+   -- insert job_filter
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
+   and state = 'leased' and lease_expires_at < :now  -- when expired
+ order by
+       lease_expires_at,  -- when expired
+       id desc,  -- when newest
+       id
+ limit :limit;
+
+-- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
+-- Differs: as jobs_list.
+select count(*)
+  from (select id, state, queue, kind, key, errors, created_at, leased_by,
+               cast(null as integer) as finished_at, cast(null as text) as fingerprint
+          from holdfast_jobs
+         union all
+        select id, outcome, queue, kind, key, errors, created_at, leased_by, finished_at, fingerprint
+          from holdfast_finished) j
+ where true
+   -- insert state_filter
+   -- insert job_filter
+;
+
+-- queue_counts: count jobs by queue, kind and state.
+select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled)
+  from (select queue, kind, count(*) filter (where state = 'pending') as pending,
+               count(*) filter (where state = 'pending' and available_at <= :now) as due,
+               count(*) filter (where state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled
+          from holdfast_jobs
+         group by queue, kind
+         union all
+        select queue, kind, 0, 0, 0, count(*) filter (where outcome = 'done'), count(*) filter (where outcome = 'dead'),
+               count(*) filter (where outcome = 'cancelled')
+          from holdfast_finished
+         group by queue, kind) c
+ group by queue, kind
+ order by queue, kind;
+
+-- queue_lags: count the due jobs of each queue and tell for how many microseconds the first has been due.
+-- Differs: times are numbers, so their difference is one too.
+select queue, count(*), :now - min(available_at)
+  from holdfast_jobs
+ where state = 'pending' and available_at <= :now
+ group by queue
+ order by 3 desc, 1;
+
+-- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
+-- Differs: no ordered aggregates; the time written with leading zeros puts the latest id at the end.
+select g.fingerprint, g.kind, g.count, g.queues, iif(json_valid(f.errors), json_extract(f.errors, '$[#-1].type'), null),
+       iif(json_valid(f.errors), json_extract(f.errors, '$[#-1].message'), null),
+       g.first_at, g.last_at, f.id
+  from (select fingerprint, kind, count(*) as count, json_group_array(distinct queue) as queues,
+               min(finished_at) as first_at, max(finished_at) as last_at,
+               substr(max(printf('%020d', finished_at) || id), 21) as latest
+          from holdfast_finished
+         where true
+           -- insert outcome_filter
+           -- insert job_filter
+         group by fingerprint, kind
+         order by count(*) desc, max(finished_at) desc
+         limit :limit) g
+  join holdfast_finished f on f.id = g.latest
+ order by g.count desc, g.last_at desc;
+
+-- job_state: tell where a job is in its life.
+select state from holdfast_jobs where id = :id
+union all
+select outcome from holdfast_finished where id = :id;
+
+-- run_now: make a pending job due.
+-- Differs: least is called min, and there is nothing to notify.
+update holdfast_jobs set available_at = min(available_at, :now)
+ where id = :id and state = 'pending'
+returning queue, kind;
+
+-- cancel_pending: move a pending job to the finished table as cancelled.
+-- A claim that came first leaves nothing to move.
+-- Differs: no writing CTE, so copy and delete are two statements of one transaction.
+insert into holdfast_finished
+    (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
+     bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, errors)
+select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
+       lease_ms, replays, priority, bucket, 'cancelled', queue, kind, key, unique_key, leased_by, payload, headers,
+       progress, errors
+  from holdfast_jobs
+ where id = :id and state = 'pending';
+delete from holdfast_jobs where id = :id and state = 'pending'
+returning queue, kind;
+
+-- cancel_leased: ask the holder of a job to stop.
+-- Differs: no booleans, and nothing to notify.
+update holdfast_jobs set cancel_requested = 1
+ where id = :id and state = 'leased'
+returning queue, kind, leased_by, fence;
+
+-- finished_pick: read finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
+-- Differs: instr for strpos, || for concat; see jobs_list.
+select id, outcome, queue, kind, unique_key, attempts, replays,
+       iif(json_valid(errors), json_extract(errors, '$[#-1].type'), null),
+       iif(json_valid(errors), json_extract(errors, '$[#-1].message'), null)
+  from holdfast_finished
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+ order by id
+ limit :limit;
+
+-- replay: move finished jobs back to their queue as new, except those whose unique key is live.
+-- Differs: no writing CTE; the second statement deletes what the first one has copied.
+insert into holdfast_jobs
+    (id, fence, available_at, created_at, max_attempts, lease_ms, replays, priority, bucket, queue, kind, key,
+     unique_key, payload, headers, progress, errors)
+select id, min(cast(fence as integer), 9223372036854775806) + 1, :now, created_at, max_attempts, lease_ms,
+       min(cast(replays as integer), 2147483646) + 1, priority, bucket, queue, kind, key, unique_key, payload,
+       headers, progress, errors
+  from holdfast_finished
+ where id in (select value from json_each(:ids)) and outcome in ('dead', 'cancelled')
+ order by kind, unique_key, id
+on conflict do nothing;
+delete from holdfast_finished
+ where id in (select j.id from json_each(:ids) u join holdfast_jobs j on j.id = u.value)
+returning id;
+
+-- discard: delete finished jobs for good.
+delete from holdfast_finished
+ where id in (select value from json_each(:ids)) and outcome in ('dead', 'cancelled')
+returning id;
+
+-- audit_add: record what was done to jobs by hand.
+insert into holdfast_audit (at, action, job_id, actor, detail)
+select :now, json_extract(u.value, '$[0]'), json_extract(u.value, '$[1]'), json_extract(u.value, '$[2]'),
+       json_extract(u.value, '$[3]')
+  from json_each(:batch) u;
+
+-- audit_list: read what was done by hand, the latest first.
+select at, action, job_id, actor, detail
+  from holdfast_audit
+ where true
+   and job_id = :job_id  -- when job_id
+ order by at desc, job_id desc
+ limit :limit;
+
+-- long_transactions: find what holds snapshots older than a limit, and so keeps dead rows from being cleaned away.
+-- Differs: SQLite does not tell who reads the file; a growing WAL file is the sign.
+select null where :older_ms < 0 and :xids < 0;
+
+-- table_health: read the sizes of our tables.
+-- Differs: rows are counted; bytes and free pages are known for the file as a whole.
+select '(file)', null, (select freelist_count from pragma_freelist_count()), null,
+       (select page_count from pragma_page_count()) * (select page_size from pragma_page_size())
+ union all select 'holdfast_each', count(*), null, null, null from holdfast_each  -- each table
+ order by 1;
+
+-- missing_indexes: name the indexes of the migrations that are gone.
+-- Differs: SQLite's catalogue is a table, and an index there is never half built.
+select w.name
+  from (select null as name where false
+        union all select 'holdfast_each'  -- each index
+       ) w
+ where not exists (select 1 from sqlite_master where type = 'index' and name = w.name)
+ order by 1;
+
+-- listeners: read the sessions in which workers listen for wake-ups.
+-- Differs: nobody listens; workers watch PRAGMA data_version.
+select null where false;
+
+-- database_file: read the path of the file that holds the tables.
+-- Differs: PostgreSQL's tables are in no file of ours.
+select file from pragma_database_list() where name = 'main';

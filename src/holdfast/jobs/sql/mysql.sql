@@ -1,0 +1,387 @@
+-- Holdfast's queries for MySQL and MariaDB: the life of jobs.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- Times: :now is the server's clock (utc_timestamp(6)), except where a test tells the time.
+-- Numbers at their ends stay there (`least`, `greatest`): otherwise a row written by hand would stop a whole batch.
+-- Differs throughout: a batch is one JSON text, an array of rows, in :batch; :held is its ids and fences alone; ids are
+-- a JSON text too. JSON_TABLE makes a table of it, and STRAIGHT_JOIN from there reads every row by its primary key;
+-- without FORCE INDEX a small table is read as a whole, and a locking read then waits for rows that are not its own.
+-- Differs throughout: nothing returns what it wrote. A query locks and reads its rows first, then writes them; what it
+-- gives are the rows it read, and :found is their first column. A query that finds nothing ends there.
+-- Differs throughout: MySQL locks a JSON_TABLE too unless it is told `of j`, which MariaDB does not know: a /*!80001
+-- comment */.
+-- Differs throughout: `key` is a reserved word, hence the backquotes.
+
+-- enqueue: add one job.
+-- An id that is there adds nothing, so a lost reply to COMMIT may be answered by running it again; `take_back` sees to
+-- jobs that were finished meanwhile. What is NULL, or 0 by default, is left out: it takes time to bind, to send
+-- and to read.
+-- Differs: nothing to notify; workers poll.
+insert into holdfast_jobs
+    (id, queue, kind, payload, available_at, created_at, max_attempts
+    , priority  -- when priority
+    , headers  -- when headers
+    , lease_ms  -- when lease_ms
+    , `key`  -- when key
+    , bucket  -- when bucket
+    , unique_key  -- when unique_key
+    )
+values (:id, :queue, :kind, :payload,
+    coalesce(cast(:run_at as datetime(6)),  -- when run_at
+    :now
+        + interval :delay_ms * 1000 microsecond  -- when delay_ms
+    )  -- when run_at
+    , :now, :max_attempts
+    , :priority  -- when priority
+    , :headers  -- when headers
+    , :lease_ms  -- when lease_ms
+    , :key  -- when key
+    , :bucket  -- when bucket
+    , :unique_key  -- when unique_key
+    )
+on duplicate key update id = holdfast_jobs.id;
+
+-- enqueue_alike: add a batch of jobs that differ in id and payload only.
+-- Reading 13 columns out of the JSON text took 30 µs a job, two take 18 (MariaDB 10.11).
+insert into holdfast_jobs
+    (id, queue, kind, payload, available_at, created_at, max_attempts
+    , priority  -- when priority
+    , headers  -- when headers
+    , lease_ms  -- when lease_ms
+    , `key`  -- when key
+    , bucket  -- when bucket
+    , unique_key  -- when unique_key
+    )
+select u.id, :queue, :kind, u.payload,
+       coalesce(cast(:run_at as datetime(6)),  -- when run_at
+       :now
+           + interval :delay_ms * 1000 microsecond  -- when delay_ms
+       )  -- when run_at
+       , :now, :max_attempts
+       , :priority  -- when priority
+       , :headers  -- when headers
+       , :lease_ms  -- when lease_ms
+       , :key  -- when key
+       , :bucket  -- when bucket
+       , :unique_key  -- when unique_key
+  from json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]',
+        payload longtext character set utf8mb4 path '$[1]')) u
+on duplicate key update id = holdfast_jobs.id;
+
+-- enqueue_many: add a batch of jobs of any sort.
+insert into holdfast_jobs
+    (id, queue, kind, payload, headers, priority, available_at, created_at, max_attempts, lease_ms, `key`, bucket,
+     unique_key)
+select u.id, u.queue, u.kind, u.payload, u.headers, u.priority,
+       coalesce(cast(u.run_at as datetime(6)), :now + interval u.delay_ms * 1000 microsecond),
+       :now, u.max_attempts, u.lease_ms, u.`key`, u.bucket, u.unique_key
+  from json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]', queue longtext character set utf8mb4 path '$[1]',
+        kind longtext character set utf8mb4 path '$[2]', payload longtext character set utf8mb4 path '$[3]',
+        headers longtext character set utf8mb4 path '$[4]', priority integer path '$[5]',
+        run_at varchar(26) path '$[6]', delay_ms bigint path '$[7]', max_attempts integer path '$[8]',
+        lease_ms integer path '$[9]', `key` longtext character set utf8mb4 path '$[10]', bucket integer path '$[11]',
+        unique_key longtext character set utf8mb4 path '$[12]')) u
+on duplicate key update id = holdfast_jobs.id;
+
+-- take_back: delete live jobs that are finished already: a repeated enqueue added them a second time.
+-- A statement after the insert, in its transaction: whatever kept the insert from finding the job has committed by now.
+delete j
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
+
+-- take_back_dropped: delete live jobs that were dropped already, since a moment before their first enqueue.
+-- A job that was dropped had been claimed, so its fence was above 0; with 0 it is what the repeat has added, or its
+-- like.
+-- The derived table gets an index from the server, so that a large batch is not compared with every id.
+select u.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join (
+    select distinct t.id
+      from holdfast_dropped d force index (holdfast_dropped_at_idx)
+     straight_join json_table(d.ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) t
+     where d.at >= :since) x on x.id = u.id
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = 0;
+delete j
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+
+-- unique_find: read the live jobs that hold these unique keys, with the place of each in the batch.
+-- No text comes back but the id: a caller's connection may decode texts in a way of its own.
+-- Differs: a locking read, because a caller's REPEATABLE READ would not see what another transaction has committed.
+select u.n, j.id
+  from json_table(:batch, '$[*]' columns (
+        n for ordinality, kind varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        unique_key varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
+ straight_join holdfast_jobs j force index (holdfast_jobs_unique_idx) on j.kind = u.kind and j.unique_key = u.unique_key
+   /*M! lock in share mode */ /*!80001 for share of j */;
+
+-- keys_take: take idempotency keys that are free or past their window; the flow reads who holds the others.
+-- On a key that another transaction is taking, this waits for it: nobody can miss a key that then commits.
+-- Differs: assignments see those before them, so the end of the window is written last.
+insert into holdfast_keys (scope, `key`, job_id, expires_at)
+select u.scope, u.`key`, u.job_id, :now + interval u.window_ms * 1000 microsecond
+  from json_table(:batch, '$[*]' columns (
+        scope longtext character set utf8mb4 path '$[0]', `key` longtext character set utf8mb4 path '$[1]',
+        job_id char(36) character set ascii collate ascii_bin path '$[2]', window_ms bigint path '$[3]')) u
+on duplicate key update
+    job_id = if(holdfast_keys.expires_at <= :now, u.job_id, holdfast_keys.job_id),
+    expires_at = if(holdfast_keys.expires_at <= :now,
+        :now + interval u.window_ms * 1000 microsecond, holdfast_keys.expires_at);
+
+-- keys_find: read which job holds each key, with the place of the key in the batch.
+-- Differs: a locking read, as in unique_find.
+select u.n, k.job_id
+  from json_table(:batch, '$[*]' columns (
+        n for ordinality, scope varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
+ straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key`
+   /*M! lock in share mode */ /*!80001 for share of k */;
+
+-- keys_point: let keys name the unique job that was found instead of the one that was not added.
+update json_table(:batch, '$[*]' columns (
+        scope varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]',
+        job_id char(36) character set ascii collate ascii_bin path '$[2]',
+        holder char(36) character set ascii collate ascii_bin path '$[3]')) u
+ straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key` and k.job_id = u.job_id
+   set k.job_id = u.holder;
+
+-- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
+-- Differs: no LATERAL in MariaDB, and its recursive queries read whole levels: the hops from priority to priority are
+-- statements of their own, one for each level that is needed.
+-- The index gives the order of what is taken: with a sort InnoDB would lock every candidate, and the next worker would
+-- get nothing. Without the hops MariaDB locks every job for later that it walks over (5,000 of them: 80 ms a claim).
+-- The rows come in no order: sorting them with their payloads doubled the time of a claim.
+-- A hop for each of 1,500 queues takes a second and more. Of many queues only those are looked at that have due jobs of
+-- these kinds, as long as there are few jobs of these kinds at all, and their first and last levels are read at once.
+-- Written with all columns of its index, that order is read from its end, one row each; with fewer MySQL sorts the
+-- queue.
+-- bind: hops
+-- bind: lists kinds, leases, queues, lane_queues, lane_priorities, lane_belows, lane_aboves, lane_floors, lane_ceilings
+select k.queue, count(*), sum(k.state = 'pending' and k.available_at <= :now)
+  from (select queue, state, available_at from holdfast_jobs force index (holdfast_jobs_unique_idx)
+         where true
+           and kind in (:kinds)  -- when kinds
+         limit 1000) k
+ group by k.queue;
+select e.queue, e.first, e.first_at, e.first_at <= :now, e.last
+  from (select q.queue,
+               (select n.urgency from holdfast_jobs n force index (holdfast_jobs_claim_idx)
+                 where n.state = 'pending' and n.queue = q.queue
+                 order by n.state, n.queue, n.urgency, n.available_at, n.id limit 1) as first,
+               (select n.available_at from holdfast_jobs n force index (holdfast_jobs_claim_idx)
+                 where n.state = 'pending' and n.queue = q.queue
+                 order by n.state, n.queue, n.urgency, n.available_at, n.id limit 1) as first_at,
+               (select n.urgency from holdfast_jobs n force index (holdfast_jobs_claim_idx)
+                 where n.state = 'pending' and n.queue = q.queue
+                 order by n.state desc, n.queue desc, n.urgency desc, n.available_at desc, n.id desc limit 1) as last
+          from json_table(:many, '$[*]' columns (
+                queue varchar(100) character set utf8mb4 collate holdfast_text path '$')) q) e
+ where e.first is not null;
+select urgency, available_at, available_at <= :now
+  from holdfast_jobs force index (holdfast_jobs_claim_idx)
+ where state = 'pending' and queue = :queue and urgency > :urgency
+   and urgency < :until  -- when lane_queues
+ order by urgency, available_at
+ limit 1;
+select id
+  from holdfast_jobs force index (holdfast_jobs_claim_idx)
+ where state = 'pending' and queue = :queue and urgency = :urgency
+   and available_at <= :now
+   and available_at between :floor and :ceiling  -- when lane_queues
+   and kind in (:kinds)  -- when kinds
+   and lapses = 0  -- when unsuspected
+ order by available_at, id
+ limit :limit
+   for update skip locked;
+select j.id, j.queue, j.kind, j.payload, j.headers, j.`key`, j.priority, least(j.attempts, 2147483646) + 1,
+       j.max_attempts, least(j.fence, 9223372036854775806) + 1,
+       coalesce(nullif(greatest(j.lease_ms, 0), 0),
+           cast(elt(field(j.kind, :kinds), :leases) as signed),  -- when leases
+           :lease_ms),
+       j.available_at, j.created_at, j.cancel_requested, j.lapses
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+update json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+   set j.state = 'leased', j.fence = least(j.fence, 9223372036854775806) + 1,
+       j.attempts = least(j.attempts, 2147483646) + 1, j.began = false, j.leased_by = :worker,
+       j.leased_at = :now,
+       j.lease_expires_at = :now + interval 1000 * coalesce(nullif(greatest(j.lease_ms, 0), 0),
+           cast(elt(field(j.kind, :kinds), :leases) as signed),  -- when leases
+           :lease_ms) microsecond;
+
+-- renew: put the end of held leases off, note whose handler has begun, and tell who was asked to stop.
+select j.id, j.cancel_requested
+  from json_table(:held, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+   for update /*!80001 of j */;
+update json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
+        lease_ms integer path '$[2]', began integer path '$[3]')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+   set j.lease_expires_at = :now + interval u.lease_ms * 1000 microsecond,
+       j.began = j.began or u.began;
+
+-- begin: record that the handler of a leased job is about to be called.
+select id from holdfast_jobs where id = :id and fence = :fence for update;
+update holdfast_jobs set began = true where id = :id and fence = :fence;
+
+-- put_back: return leased jobs to their queue.
+-- To retry them (delay, error), to snooze (delay, attempt back) or to release them (attempt back).
+-- The fence rises here too, so that whoever held the lease can no longer write.
+-- Differs: errors are a JSON array as text; what is added goes before its last bracket. Whatever else is there becomes
+-- its first item.
+select j.id
+  from json_table(:held, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+   for update /*!80001 of j */;
+update json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
+        delay_ms bigint path '$[2]', attempts_back integer path '$[3]',
+        error longtext character set utf8mb4 path '$[4]', lapses integer path '$[5]')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+   set j.state = 'pending', j.fence = least(j.fence, 9223372036854775806) + 1,
+       j.attempts = greatest(j.attempts, 1) - u.attempts_back, j.lapses = coalesce(u.lapses, j.lapses),
+       j.available_at = coalesce(:now + interval u.delay_ms * 1000 microsecond, j.available_at),
+       j.leased_by = null, j.leased_at = null, j.lease_expires_at = null,
+       j.errors = case when u.error is null then j.errors
+                       when j.errors is null then concat('[', u.error, ']')
+                       when not json_valid(j.errors) then concat('[', json_quote(j.errors), ',', u.error, ']')
+                       when json_type(j.errors) <> 'ARRAY' then concat('[', j.errors, ',', u.error, ']')
+                       when json_length(j.errors) = 0 then concat('[', u.error, ']')
+                       else concat(left(j.errors, char_length(j.errors) - 1), ',', u.error, ']') end;
+
+-- finish: move leased jobs to the finished table with their outcome.
+-- Differs: no writing CTE, so copy and delete are statements of one transaction.
+select j.id
+  from json_table(:held, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+   for update /*!80001 of j */;
+insert into holdfast_finished
+    (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
+     bucket, outcome, queue, kind, `key`, unique_key, leased_by, fingerprint, payload, headers, progress, result,
+     errors)
+select j.id, j.fence, j.available_at, j.created_at, j.leased_at, :now, j.attempts,
+       j.max_attempts, j.lease_ms, j.replays, j.priority, j.bucket, u.outcome, j.queue, j.kind, j.`key`, j.unique_key,
+       j.leased_by, u.fingerprint, j.payload, j.headers, j.progress, u.result,
+       case when u.error is null then j.errors
+            when j.errors is null then concat('[', u.error, ']')
+            when not json_valid(j.errors) then concat('[', json_quote(j.errors), ',', u.error, ']')
+            when json_type(j.errors) <> 'ARRAY' then concat('[', j.errors, ',', u.error, ']')
+            when json_length(j.errors) = 0 then concat('[', u.error, ']')
+            else concat(left(j.errors, char_length(j.errors) - 1), ',', u.error, ']') end
+  from json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
+        outcome varchar(10) path '$[2]', result longtext character set utf8mb4 path '$[3]',
+        error longtext character set utf8mb4 path '$[4]', fingerprint varchar(64) character set utf8mb4 path '$[5]')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence;
+delete j
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+
+-- drop: delete leased jobs that leave no finished row (retention 0), and note their ids for repeated enqueues.
+select j.id
+  from json_table(:held, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+   for update /*!80001 of j */;
+insert into holdfast_dropped (at, ids) values (:now, :found);
+delete j
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+
+-- settled: tell which of these jobs are finished, with the fence they ended with, for a settle whose answer was lost.
+select f.id, f.fence
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
+
+-- live: tell which of these jobs are still in the live table, with the fence they have now.
+select j.id, j.fence
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+
+-- progress: store how far a leased job is.
+select id from holdfast_jobs where id = :id and fence = :fence for update;
+update holdfast_jobs set progress = :progress where id = :id and fence = :fence;
+
+-- reap_pick: read leases that ran out, oldest first, and lock them; the flow decides what becomes of each.
+-- bind: lists kinds
+select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested, began,
+       lapses
+  from holdfast_jobs force index (holdfast_jobs_lease_idx)
+ where state = 'leased' and lease_expires_at < :now
+   and lease_expires_at >= :now - interval :look_back_ms * 1000 microsecond  -- when look_back_ms
+   and kind in (:kinds)  -- when kinds
+   and id not in (
+       select u.id
+         from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u)
+ order by lease_expires_at
+ limit :limit
+   for update skip locked  -- when lock
+;
+
+-- reap_mark: raise the fence of leases that were picked.
+-- So a late holder's write cannot be taken for the reaper's.
+update json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+   set j.fence = least(j.fence, 9223372036854775806) + 1;
+
+-- strays: read the leases that the table says a worker holds, except those it knows of.
+select id, fence from holdfast_jobs
+ where state = 'leased' and leased_by = :worker
+   and id not in (
+       select u.id
+         from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u);
+
+-- stuck: read rows, written by hand, that no claim and no reaper can ever take, and why.
+select id, 'a lease without an end: lease_expires_at' from holdfast_jobs force index (holdfast_jobs_lease_idx)
+ where state = 'leased' and lease_expires_at is null
+ limit :limit;
+
+-- prune_queues: list the queues that have finished rows, by outcome, hopping over the index instead of reading it all.
+-- Differs: the optimizer does the hopping (a loose index scan).
+select outcome, queue from holdfast_finished group by outcome, queue;
+
+-- prune: delete a chunk of finished rows older than their retention.
+select id from holdfast_finished force index (holdfast_finished_age_idx)
+ where outcome = :outcome and queue = :queue
+   and finished_at < :now - interval :older_ms * 1000 microsecond
+ order by finished_at
+ limit :limit
+   for update skip locked;
+delete f
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
+
+-- dropped_add: note the ids of jobs whose finished rows are gone.
+insert into holdfast_dropped (at, ids) values (:now, :ids);
+
+-- dropped_prune: delete a chunk of notes that no repeat can ask for any more.
+select id from holdfast_dropped force index (holdfast_dropped_at_idx)
+ where at < :now - interval :older_ms * 1000 microsecond
+ order by at
+ limit :limit
+   for update skip locked;
+delete d
+  from json_table(:found, '$[*]' columns (id bigint path '$')) u
+ straight_join holdfast_dropped d force index (primary) on d.id = u.id;
+
+-- keys_prune: delete a chunk of idempotency keys past their window.
+-- Differs: :found is one column, so the two of the primary key are put into one JSON text.
+select json_array(scope, `key`) from holdfast_keys force index (holdfast_keys_expiry_idx)
+ where expires_at <= :now
+ order by expires_at
+ limit :limit
+   for update skip locked;
+delete k
+  from json_table(:found, '$[*]' columns (pair longtext character set utf8mb4 path '$')) p
+ straight_join json_table(p.pair, '$' columns (
+        scope varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
+ straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key`;

@@ -1,0 +1,113 @@
+"""The driver calls behind a statement: which texts with which arguments, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+from holdfast.flow import Columns, Rows, Statement
+from holdfast.store.catalogue import Compiled, Query, Style
+from holdfast.store.dialects.base import Dialect
+
+Args = Any
+_BY_NAME = ("named", "pyformat")
+
+
+class Call(NamedTuple):
+    """What to hand to the driver: one statement with its arguments, or with those of many rows."""
+
+    sql: str
+    args: Args
+    many: bool
+    returns: bool
+
+
+def only_call(dialect: Dialect, query: Query, statement: Statement, style: Style, now: Any) -> tuple[str, Args, bool]:
+    """Return the only driver call behind a statement: its SQL, its arguments, and whether rows come back."""
+    pattern = statement.pattern
+    if pattern is None or now is not None:
+        [part] = query.compiled(statement.params, style, now is not None)
+        return (*written(dialect, part, style, dialect.bind(statement, query, now)), part.returns)
+    kept = pattern.calls.get((dialect, style))
+    if kept is None:
+        kept = pattern.calls[dialect, style] = Kept.of(dialect, query, statement, style)
+    return kept.sql, kept.filled_in(statement.params, dialect.own_time()), kept.returns
+
+
+class Kept(NamedTuple):
+    """The driver call of a pattern: all arguments, and at which places each statement has its own."""
+
+    sql: str
+    returns: bool
+    args: Args
+    places: tuple[tuple[Any, str], ...]
+
+    @classmethod
+    def of(cls, dialect: Dialect, query: Query, statement: Statement, style: Style) -> Kept:
+        [part] = query.compiled(statement.params, style)
+        sql, args = written(dialect, part, style, dialect.bind(statement, query, None))
+        own = ("now", *statement.pattern.own) if statement.pattern else ()
+        if style in _BY_NAME:
+            return cls(sql, part.returns, args, tuple((name, name) for name in own))
+        return cls(sql, part.returns, list(args), tuple((n, name) for n, name in enumerate(part.names) if name in own))
+
+    def filled_in(self, params: dict[str, Any], now: Any) -> Args:
+        args = self.args.copy()
+        for place, name in self.places:
+            args[place] = now if name == "now" else params[name]
+        return args
+
+
+def written(dialect: Dialect, part: Compiled, style: Style, params: dict[str, Any]) -> tuple[str, Args]:
+    """Put parameters into a statement the way a driver takes them."""
+    if style in _BY_NAME:
+        return part.sql, params
+    return part.spread(params) if dialect.spreads_lists else (part.sql, part.positional(params))
+
+
+class Calls:
+    """The driver calls behind one statement, in order; what makes them says what each one gave (`feed`)."""
+
+    def __init__(self, dialect: Dialect, statement: Statement, style: Style, now: Any) -> None:
+        query = dialect.query(statement)
+        self.rows: Rows = ()
+        self.params = dialect.bind(statement, query, now)
+        self._dialect = dialect
+        self._query = query
+        self._parts = query.compiled(statement.params, style, now is not None)
+        self._style = style
+        self._columns = statement.batch if query.by_rows else None
+        self._before: Rows = ()
+
+    def __iter__(self) -> Iterator[Call]:
+        sequence = self._dialect.sequence(self._query)
+        return self.in_order(self._parts) if sequence is None else sequence(self, self._parts)
+
+    def in_order(self, parts: Sequence[Compiled]) -> Iterator[Call]:
+        """Run statements one after the other; the first that is to give rows, and gives none, is the last."""
+        for part in parts:
+            self._before = self.rows
+            yield self.call(part)
+            if part.returns and not self.rows:
+                return
+
+    def call(self, part: Compiled) -> Call:
+        """Return the call of one statement, with the parameters as they are now."""
+        if "found" in part.names:
+            self.params["found"] = self._dialect.found(self._before)
+        if self._columns is not None:
+            return Call(part.sql, self._each_row(part.names, self._columns), True, part.returns)
+        return Call(*written(self._dialect, part, self._style, self.params), False, part.returns)
+
+    def _each_row(self, names: tuple[str, ...], columns: Columns) -> list[Any]:
+        """Bind the rows of the batch one by one; what is not a column is the same for all."""
+        values = (self.params[name] if name in columns else repeat(self.params[name]) for name in names)
+        rows = zip(*values)  # noqa: B905 - a repeat has no end
+        return [dict(zip(names, row, strict=True)) for row in rows] if self._style in _BY_NAME else list(rows)
+
+    def feed(self, rows: Rows) -> None:
+        if self._dialect.name == "postgres" and rows and bytes in map(type, rows[0]):
+            # A database in SQL_ASCII: psycopg does not read texts then. None of our columns is binary.
+            rows = [[str(cell, "utf-8", "replace") if type(cell) is bytes else cell for cell in row] for row in rows]
+        self.rows = rows

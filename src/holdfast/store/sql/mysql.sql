@@ -1,0 +1,40 @@
+-- Holdfast's queries for MySQL and MariaDB: the schema's version and the clock.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- What differs throughout is said at the head of jobs/sql/mysql.sql.
+
+-- schema_create: make the configured schema, if one is configured.
+-- Differs: a schema is a database here; the URL names it.
+select 1;
+
+-- schema_lock: let one migrator in at a time; freed by schema_unlock, or when its connection closes.
+-- Differs: DDL commits, so a lock of the transaction would not last; 0 means that another migrator held it all the
+-- time.
+-- MySQL takes names of 64 characters, as many as a database may have in its own.
+select get_lock(concat('holdfast ', left(sha2(concat(database(), '.holdfast_meta'), 256), 40)), 30);
+
+-- schema_patience: say how long a step of a migration waits for a table that another transaction holds.
+-- Differs: the server's own limit stands.
+select 1;
+
+-- schema_unlock: let the next migrator in.
+select release_lock(concat('holdfast ', left(sha2(concat(database(), '.holdfast_meta'), 256), 40)));
+
+-- meta_create: make the table that holds the schema version.
+create table if not exists holdfast_meta (
+    `key` varchar(40) character set ascii collate ascii_bin not null primary key,
+    value varchar(200) character set ascii collate ascii_bin not null
+) engine = InnoDB;
+
+-- meta_present: tell whether Holdfast's tables were ever made here.
+select exists (
+    select 1 from information_schema.tables where table_schema = database() and table_name = 'holdfast_meta');
+
+-- version_read: read the schema version.
+select value from holdfast_meta where `key` = 'schema_version';
+
+-- version_write: record the schema version.
+insert into holdfast_meta (`key`, value) values ('schema_version', :version)
+on duplicate key update value = :version;
+
+-- clock: read the database's time.
+select :now;

@@ -1,0 +1,35 @@
+-- Holdfast's queries for PostgreSQL: the schema's version and the clock.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- What differs throughout is said at the head of jobs/sql/postgres.sql.
+
+-- schema_create: make the configured schema, if one is configured.
+-- Looked for first: a role that may not create schemas is refused, even if this one is there.
+select 1 where to_regnamespace('holdfast_schema') is null;
+create schema if not exists holdfast_schema;
+
+-- schema_lock: let one migrator in at a time; freed when its transaction ends.
+select pg_advisory_xact_lock(hashtextextended('holdfast_meta', 0));
+
+-- schema_patience: say how long a step of a migration waits for a table that another transaction holds.
+-- Behind a step that waits, everybody else waits too.
+select set_config('lock_timeout', '5s', true);
+
+-- schema_unlock: let the next migrator in.
+-- The end of the transaction does it.
+select 1;
+
+-- meta_create: make the table that holds the schema version.
+create table if not exists holdfast_meta (key text primary key, value text not null);
+
+-- meta_present: tell whether Holdfast's tables were ever made here.
+select to_regclass('holdfast_meta') is not null;
+
+-- version_read: read the schema version.
+select value from holdfast_meta where key = 'schema_version';
+
+-- version_write: record the schema version.
+insert into holdfast_meta (key, value) values ('schema_version', :version)
+on conflict (key) do update set value = excluded.value;
+
+-- clock: read the database's time.
+select :now;

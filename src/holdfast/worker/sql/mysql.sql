@@ -1,0 +1,38 @@
+-- Holdfast's queries for MySQL and MariaDB: the registry of workers.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- What differs throughout is said at the head of jobs/sql/mysql.sql.
+
+-- beat: record that a worker is alive. A beat never un-drains.
+insert into holdfast_workers (id, status, started_at, seen_at, info)
+values (:id, 'alive', :now, :now, :info)
+on duplicate key update seen_at = :now, info = :info,
+    status = case when status = 'dead' then 'alive' else status end;
+select status from holdfast_workers where id = :id;
+
+-- worker_mark: set a worker's status.
+select id from holdfast_workers where id = :id for update;
+update holdfast_workers set status = :status, seen_at = :now
+ where id = :id;
+
+-- workers_bury: mark workers dead that have been silent for too long.
+-- A draining one stays draining: dead, its next beat would revive it as alive, and a beat never un-drains.
+select id from holdfast_workers
+ where status = 'alive' and seen_at < :now - interval :silent_ms * 1000 microsecond
+   for update skip locked;
+update json_table(:found, '$[*]' columns (id varchar(500) character set utf8mb4 collate holdfast_text path '$')) u
+ straight_join holdfast_workers w force index (primary) on w.id = u.id
+   set w.status = 'dead';
+
+-- workers_forget: delete silent workers that nobody asks about any more.
+select id from holdfast_workers
+ where status <> 'alive' and seen_at < :now - interval :older_ms * 1000 microsecond
+   for update skip locked;
+delete w
+  from json_table(:found, '$[*]' columns (id varchar(500) character set utf8mb4 collate holdfast_text path '$')) u
+ straight_join holdfast_workers w force index (primary) on w.id = u.id;
+
+-- workers_list: read the registry with the age of each beat in milliseconds.
+select id, status, started_at, seen_at,
+       timestampdiff(microsecond, seen_at, :now) div 1000, info
+  from holdfast_workers
+ order by started_at, id;

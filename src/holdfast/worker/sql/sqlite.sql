@@ -1,0 +1,33 @@
+-- Holdfast's queries for SQLite: the registry of workers.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- What differs throughout is said at the head of jobs/sql/sqlite.sql.
+
+-- beat: record that a worker is alive. A beat never un-drains.
+insert into holdfast_workers (id, status, started_at, seen_at, info)
+values (:id, 'alive', :now, :now, :info)
+on conflict (id) do update set seen_at = excluded.seen_at, info = excluded.info,
+    status = case when holdfast_workers.status = 'dead' then 'alive' else holdfast_workers.status end
+returning status;
+
+-- worker_mark: set a worker's status.
+update holdfast_workers set status = :status, seen_at = :now
+ where id = :id
+returning id;
+
+-- workers_bury: mark workers dead that have been silent for too long.
+-- A draining one stays draining: dead, its next beat would revive it as alive, and a beat never un-drains.
+update holdfast_workers set status = 'dead'
+ where status = 'alive' and seen_at < :now - :silent_ms * 1000
+returning id;
+
+-- workers_forget: delete silent workers that nobody asks about any more.
+delete from holdfast_workers
+ where status <> 'alive' and seen_at < :now - :older_ms * 1000
+returning id;
+
+-- workers_list: read the registry with the age of each beat in milliseconds.
+-- Differs: times are numbers, so their difference is one too.
+select id, status, started_at, seen_at,
+       (:now - seen_at) / 1000, info
+  from holdfast_workers
+ order by started_at, id;
