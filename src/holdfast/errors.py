@@ -245,6 +245,8 @@ class StoreError(HoldfastError):
     """The database refused or failed; `detail` holds its words, without passwords."""
 
     summary: ClassVar[str] = "The database failed."
+    # Whether it was this very data that was refused, so that repeating the write cannot help.
+    data_refused = False
 
     def __init__(self, detail: str = "") -> None:
         self.detail = redact(detail)
@@ -272,6 +274,7 @@ class UniqueViolation(StoreError):
     """A row with the same unique key exists."""
 
     summary = "A row with this unique key already exists."
+    data_refused = True
 
 
 class SchemaMissing(StoreError):
@@ -311,6 +314,10 @@ class QueryFailed(StoreError):
     """The database refused a statement for a reason of its own."""
 
     summary = "The database refused a statement; the cause below says why."
+
+    def __init__(self, detail: str = "", *, data_refused: bool = False) -> None:
+        super().__init__(detail)
+        self.data_refused = data_refused
 
 
 class LeaseLost(HoldfastError):

@@ -8,11 +8,15 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
+import pymysql
 import pytest
 
 from holdfast import events
-from holdfast.errors import DatabaseBusy, DatabaseUnavailable, QueryFailed, UniqueViolation
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, UniqueViolation
 from holdfast.jobs.source import JobsSource
+from holdfast.store.dialects import dialect_for
+from holdfast.values.options import StoreOptions
 from holdfast.worker import process
 from holdfast.worker.demand import AHEAD_SECONDS, Demand
 from holdfast.worker.handler_threads import Threads
@@ -155,34 +159,43 @@ def test_an_outage_is_said_once_and_only_a_later_answer_ends_it(monkeypatch: pyt
     assert [event.name for event in said] == ["DatabaseLost", "DatabaseRegained"]
 
 
-def failed(cause: Exception) -> QueryFailed:
-    error = QueryFailed(str(cause))
-    error.__cause__ = cause
+def translated(url: str, cause: Exception) -> Exception:
+    error = dialect_for(url, StoreOptions()).translate(cause)
+    assert error is not None
     return error
 
 
-class WithState(Exception):
-    def __init__(self, sqlstate: str) -> None:
-        self.sqlstate = sqlstate
+def on_postgres(sqlstate: str) -> Exception:
+    return translated("postgresql://localhost/x", psycopg.errors.lookup(sqlstate)("because"))
+
+
+def on_mysql(code: int) -> Exception:
+    return translated("mysql://localhost/x", pymysql.err.OperationalError(code, "because"))
+
+
+def on_sqlite(error: sqlite3.Error) -> Exception:
+    return translated("sqlite:///:memory:", error)
 
 
 @pytest.mark.parametrize(
     "error, expected",
     [
         (UniqueViolation("there"), True),
-        (failed(WithState("22P05")), True),
-        (failed(WithState("P0001")), True),
-        (failed(WithState("53100")), False),
-        (failed(WithState("25006")), False),
-        (failed(WithState("57014")), False),
-        (failed(sqlite3.IntegrityError("CHECK constraint failed")), True),
-        (failed(sqlite3.OperationalError("malformed JSON")), True),
-        (failed(sqlite3.OperationalError("database or disk is full")), False),
-        (failed(sqlite3.OperationalError("attempt to write a readonly database")), False),
-        (failed(ValueError(1406, "Data too long")), True),
-        (failed(ValueError(1290, "read-only")), False),
+        (on_postgres("22P05"), True),
+        (on_postgres("P0001"), True),
+        (on_postgres("53100"), False),
+        (on_postgres("25006"), False),
+        (on_postgres("57014"), False),
+        (on_sqlite(sqlite3.IntegrityError("CHECK constraint failed")), True),
+        (on_sqlite(sqlite3.OperationalError("malformed JSON")), True),
+        (on_sqlite(sqlite3.OperationalError("database or disk is full")), False),
+        (on_sqlite(sqlite3.OperationalError("attempt to write a readonly database")), False),
+        (on_mysql(1406), True),
+        (on_mysql(1290), False),
+        (on_mysql(1142), False),
         (DatabaseUnavailable("gone"), False),
         (DatabaseBusy("busy"), False),
+        (ValueError("not the database's"), False),
     ],
 )
 def test_a_refusal_of_the_data_is_told_from_trouble_that_passes(error: Exception, expected: bool) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import Job, Retry, events
 from holdfast.errors import ConfigError
+from holdfast.store.wakers import Watcher
 from holdfast.worker import Worker
-from holdfast.worker.wake import Watcher
 from tests.worker.stage import Stage
 
 

@@ -15,10 +15,12 @@ import pytest
 from holdfast import Retry, events
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store import Store
+from holdfast.store.dialects.mysql.waker import MysqlWatcher
+from holdfast.store.dialects.postgres.waker import PostgresListener
 from holdfast.store.dialects.sqlite import path_of
+from holdfast.store.dialects.sqlite.waker import SqliteWatcher, log_stamp
 from holdfast.values.options import StoreOptions
 from holdfast.worker import Worker
-from holdfast.worker.wake import MysqlWatcher, PostgresListener, SqliteWatcher, log_stamp
 from tests.proxy import Proxy
 from tests.servers import MariaDB
 from tests.worker.stage import Stage
@@ -161,8 +163,8 @@ def test_a_deaf_listener_is_noticed_by_its_missing_echo(
     pg_stage: Stage, pg_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = pg_stage
-    monkeypatch.setattr("holdfast.worker.wake.PROBE", 0.05)
-    monkeypatch.setattr("holdfast.worker.wake.ECHO", 0.5)
+    monkeypatch.setattr("holdfast.store.dialects.postgres.waker.PROBE_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.store.dialects.postgres.waker.ECHO_WITHIN_SECONDS", 0.5)
     hf = stage.app(listen_url=pg_proxy.url(stage.url), connect_timeout=1)
 
     @hf.job
@@ -183,7 +185,7 @@ def test_a_deaf_listener_is_noticed_by_its_missing_echo(
 
 
 def test_a_pooler_that_drops_notifications_is_named(pg_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.wake.ECHO", 0.2)
+    monkeypatch.setattr("holdfast.store.dialects.postgres.waker.ECHO_WITHIN_SECONDS", 0.2)
     stage = pg_stage
     monkeypatch.setattr(PostgresListener, "_heard", lambda *_: None)
 
@@ -202,7 +204,7 @@ def test_a_pooler_that_drops_notifications_is_named(pg_stage: Stage, monkeypatch
 
 def test_a_watcher_that_fails_comes_back(sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = sqlite_stage
-    monkeypatch.setattr("holdfast.worker.wake.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("holdfast.store.wakers.FIRST_PAUSE_SECONDS", 0.02)
     real, failures = SqliteWatcher._version, iter([True, True])
 
     def sometimes(self: SqliteWatcher, link: Any) -> Any:
@@ -242,7 +244,7 @@ def test_a_watcher_whose_server_falls_silent_comes_back(
     mariadb_stage: Stage, mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = mariadb_stage
-    monkeypatch.setattr("holdfast.worker.wake.ECHO", 0.5)
+    monkeypatch.setattr("holdfast.store.dialects.mysql.waker.ANSWER_WITHIN_SECONDS", 0.5)
 
     async def watch(proxy: Proxy) -> None:
         hf = stage.app(url=proxy.url(stage.url), connect_timeout=1)
@@ -274,7 +276,9 @@ def test_a_server_that_accepts_and_says_nothing_is_given_up_on(mariadb_stage: St
 
 def test_a_watcher_ends_when_its_loop_is_closed_under_it(sqlite_stage: Stage) -> None:
     async def leave() -> None:
-        watcher = SqliteWatcher(sqlite_stage.hf.store, "w", lambda _: None, sqlite_stage.hf.events.emit)
+        watcher = SqliteWatcher(
+            sqlite_stage.hf.store, path_of(sqlite_stage.url), "w", lambda _: None, sqlite_stage.hf.events.emit
+        )
         left.append(asyncio.ensure_future(watcher.serve()))
         await sqlite_stage.until(lambda: watcher.alive)
 
@@ -312,13 +316,15 @@ def test_a_watcher_reads_the_change_counter_only_when_the_log_was_written(
         return real(self, link)
 
     monkeypatch.setattr(SqliteWatcher, "_version", counted)
-    monkeypatch.setattr("holdfast.worker.wake.WATCH", 0.001)
+    monkeypatch.setattr("holdfast.store.dialects.sqlite.waker.WATCH_EVERY_SECONDS", 0.001)
 
     @stage.hf.job
     async def act() -> None: ...
 
     async def watch() -> None:
-        watching = asyncio.create_task(SqliteWatcher(stage.hf.store, "w", woken.append, stage.hf.events.emit).serve())
+        watching = asyncio.create_task(
+            SqliteWatcher(stage.hf.store, path_of(stage.url), "w", woken.append, stage.hf.events.emit).serve()
+        )
         await stage.until(lambda: woken)
         os.utime(f"{path_of(stage.url)}-wal", (0, 0))
         await asyncio.sleep(0.02)

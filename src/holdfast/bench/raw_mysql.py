@@ -13,9 +13,9 @@ import msgspec
 
 from holdfast.bench.by_hand import Loops, age, payload, stamp, written
 from holdfast.store.dialects import dialect_for
+from holdfast.store.dialects.mysql.waker import LOOK_EVERY_SECONDS
 from holdfast.values.ids import new_id
 from holdfast.values.options import StoreOptions
-from holdfast.worker.wake import LOOK
 
 BATCH, LOOPS = 1000, 2
 
@@ -157,7 +157,7 @@ class RawMysql(Loops):
     async def _consume(self, connection: Any) -> None:
         """Look for jobs as often as a worker does: these databases wake nobody."""
         while not self._resting:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
             while jobs := await self._claim(connection):
                 self.stamps += [age(job[2]) for job in jobs]
                 await self._settle(connection, jobs, keep=True)

@@ -11,9 +11,9 @@ import msgspec
 
 from holdfast.bench.by_hand import age, payload, stamp, written
 from holdfast.store.dialects import dialect_for
+from holdfast.store.dialects.sqlite.waker import WATCH_EVERY_SECONDS
 from holdfast.values.ids import new_id
 from holdfast.values.options import StoreOptions
-from holdfast.worker.wake import WATCH
 
 BATCH = 500
 
@@ -132,7 +132,7 @@ class RawSqlite:
         seen = None
         settled: list[tuple[Any, ...]] = []
         while not self._resting:
-            await asyncio.sleep(WATCH)
+            await asyncio.sleep(WATCH_EVERY_SECONDS)
             version = self.db.execute("pragma data_version").fetchone()
             if version != seen:
                 seen = version

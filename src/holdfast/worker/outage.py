@@ -1,4 +1,4 @@
-"""An outage of the database, said once, with pauses that grow; and what is not an outage but a refusal."""
+"""An outage of the database, said once, with pauses that grow; and what is a refusal instead."""
 
 from __future__ import annotations
 
@@ -8,34 +8,14 @@ import time
 from collections.abc import Callable
 
 from holdfast import events
-from holdfast.errors import DatabaseBusy, QueryFailed, StoreError, UniqueViolation
-from holdfast.store.dialects.postgres import sqlstate
+from holdfast.errors import DatabaseBusy, StoreError
 
 FIRST_OUTAGE_PAUSE_SECONDS, LONGEST_OUTAGE_PAUSE_SECONDS = 0.1, 5.0
-
-# SQLSTATE classes that speak of the data: data exception, integrity, cardinality, limits, check option, raised by a
-# trigger. All others (disk full, read-only, cancelled, no rights) may pass, and the same write may succeed then.
-_DATA = ("21", "22", "23", "44", "54", "P0")
-# MySQL and MariaDB: larger than a packet, too long, out of range, not null, wrong value, a check, no JSON, a SIGNAL.
-_MYSQL_DATA = frozenset({1048, 1136, 1153, 1264, 1265, 1292, 1366, 1406, 1452, 1644, 3140, 3141, 3819, 4025, 4038})
-_SQLITE_PASSES = ("full", "readonly", "read-only", "out of memory", "interrupted", "disk")
 
 
 def refused(error: Exception) -> bool:
     """Tell whether the database refused this very data, so that repeating the write cannot help."""
-    if isinstance(error, UniqueViolation):
-        return True
-    if not isinstance(error, QueryFailed):
-        return False
-    cause = error.__cause__
-    code = cause.args[0] if cause is not None and cause.args else None
-    if isinstance(code, int):
-        # Before the SQLSTATE, which MySQL's drivers give too: there it is HY000 for nearly everything.
-        return code in _MYSQL_DATA
-    state = sqlstate(error)
-    if state is not None:
-        return state.startswith(_DATA)
-    return type(cause).__module__ == "sqlite3" and not any(word in str(cause) for word in _SQLITE_PASSES)
+    return isinstance(error, StoreError) and error.data_refused
 
 
 class Outage:

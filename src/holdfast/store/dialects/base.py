@@ -231,6 +231,10 @@ class Dialect(ABC):
         transport = getattr(raw, "_transport", None)
         return None if transport is None else transport.get_extra_info("socket")
 
+    def waker(self, store: Any, worker: str, wake: Callable[[str | None], None], emit: Callable[[Any], None]) -> Any:
+        """Make what wakes a worker (see `wakers.py`); None leaves it to polling."""
+        return None
+
     @abstractmethod
     def translate(self, error: BaseException) -> HoldfastError | None:
         """Map a driver's error to ours; None for what is not the driver's."""

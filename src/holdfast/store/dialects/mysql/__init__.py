@@ -22,7 +22,9 @@ from holdfast.store.catalogue import Compiled, Query, Rules, Style
 from holdfast.store.dialects.base import Dialect, chain, is_plain
 from holdfast.store.dialects.mysql.claim import hops
 from holdfast.store.dialects.mysql.drivers import LARGEST_PACKET, SESSION_TRACK, UNDER_WAY, async_class, sync_class
+from holdfast.store.dialects.mysql.waker import MysqlWatcher
 from holdfast.store.sessions import Clock, OwnAsyncSession
+from holdfast.store.wakers import Emit, Opens, Wake, Waker
 from holdfast.values import urls
 from holdfast.values.options import StoreOptions
 
@@ -67,6 +69,8 @@ _LOST = frozenset(
     }
     | {1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055, 3159, 3169, 4031}
 )
+# Larger than a packet, too long, out of range, not null, wrong value, a check, not JSON, a SIGNAL.
+_DATA = frozenset({1048, 1136, 1153, 1264, 1265, 1292, 1366, 1406, 1452, 1644, 3140, 3141, 3819, 4025, 4038})
 _SETTINGS = ("unix_socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify", "charset")
 _STRICT = "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 
@@ -180,6 +184,9 @@ class Mysql(Dialect):
     def cut(self, raw: Any) -> None:
         raw.close()
 
+    def waker(self, store: Opens, worker: str, wake: Wake, emit: Emit) -> Waker:
+        return MysqlWatcher(store, worker, wake, emit)
+
     def translate(self, error: BaseException) -> HoldfastError | None:
         cause = driver_error(error)
         if cause is None:
@@ -202,7 +209,7 @@ class Mysql(Dialect):
             return errors.TransactionError(errors.UNREAD)
         if code in _LOST or (code is None and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
-        return errors.QueryFailed(text)
+        return errors.QueryFailed(text, data_refused=code in _DATA)
 
 
 def _value(value: Any, stays_a_list: bool) -> Any:

@@ -18,7 +18,9 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement
 from holdfast.store.catalogue import Query, Rules, Style
 from holdfast.store.dialects.base import MARK, Dialect, Echo, chain, importing
+from holdfast.store.dialects.postgres.waker import PostgresListener
 from holdfast.store.sessions import AsyncpgSession, Clock
+from holdfast.store.wakers import Emit, Opens, Wake, Waker
 from holdfast.values import urls
 from holdfast.values.options import StoreOptions
 
@@ -30,6 +32,9 @@ LONGEST_NAME = 63
 _AS_TEXT = re.compile(r":(\w+)::text::\w+\[\]")
 _TIME_AS_TEXT = re.compile(r":(\w+)::text::timestamptz(?!\[)")
 _LOST = ("08", "57P", "53300")
+# SQLSTATE classes that speak of the data: data exception, integrity, cardinality, limits, check option, raised by a
+# trigger. All others (disk full, read-only, cancelled, no rights) may pass, and the same write may succeed then.
+_DATA = ("21", "22", "23", "44", "54", "P0")
 # What libpq calls PQTRANS_IDLE, PQTRANS_ACTIVE, PQTRANS_INTRANS and PQTRANS_INERROR.
 _IDLE, _ACTIVE, _INSIDE = 0, 1, (2, 3)
 _IN_USE = "another operation is in progress"
@@ -172,6 +177,9 @@ class Postgres(Dialect):
         [name] = raw.execute("show server_encoding").fetchone()
         return str(name)
 
+    def waker(self, store: Opens, worker: str, wake: Wake, emit: Emit) -> Waker:
+        return PostgresListener(store, self.channel, worker, wake, emit)
+
     def translate(self, error: BaseException) -> HoldfastError | None:
         cause = driver_error(error)
         if cause is None:
@@ -196,7 +204,7 @@ class Postgres(Dialect):
             return errors.ConnectionInUse()
         if state.startswith(_LOST) or (not state and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
-        return errors.QueryFailed(text)
+        return errors.QueryFailed(text, data_refused=state.startswith(_DATA))
 
 
 def channel_of(options: StoreOptions) -> str:

@@ -18,10 +18,14 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import Columns, Statement
 from holdfast.store.catalogue import Query, Rules, Style
 from holdfast.store.dialects.base import MARK, Dialect, chain, is_plain
+from holdfast.store.dialects.sqlite.waker import SqliteWatcher
+from holdfast.store.wakers import Emit, Opens, Wake, Waker
 from holdfast.values.options import StoreOptions
 
 MEMORY = ":memory:"
 OLDEST = (3, 35, 0)  # RETURNING
+# What may pass, so that the same write may succeed later; all else that SQLite refuses is the data.
+_PASSES = ("full", "readonly", "read-only", "out of memory", "interrupted", "disk")
 # What a handler may leave on its connection, and the file, which a database in memory has not.
 _LEFT_BEHIND = """
 select (select count(*) from sqlite_temp_master), (select query_only from pragma_query_only),
@@ -96,6 +100,9 @@ class Sqlite(Dialect):
             raw.execute(f'drop table temp."{table}"')
         return False
 
+    def waker(self, store: Opens, worker: str, wake: Wake, emit: Emit) -> Waker:
+        return SqliteWatcher(store, path_of(store.url), worker, wake, emit)
+
     def translate(self, error: BaseException) -> HoldfastError | None:
         cause = next((e for e in chain(error) if isinstance(e, sqlite3.Error)), None)
         if cause is None:
@@ -111,7 +118,7 @@ class Sqlite(Dialect):
             return errors.SchemaMissing(text)
         if "unable to open" in text or "disk I/O" in text or "Cannot operate on a closed" in text:
             return errors.DatabaseUnavailable(text)
-        return errors.QueryFailed(text)
+        return errors.QueryFailed(text, data_refused=not any(word in text for word in _PASSES))
 
 
 class LenientCursor(sqlite3.Cursor):
