@@ -25,6 +25,7 @@ COMMANDS = (
     "workers",
     "prune",
     "doctor",
+    "sql",
     "bench",
 )
 

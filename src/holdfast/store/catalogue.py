@@ -300,6 +300,11 @@ def own_rooms() -> list[str]:
     return sorted(folder.parent.name for folder in ROOMS.glob("*/sql"))
 
 
+def foreign_rooms(dialect: str) -> list[str]:
+    """Name the rooms that have queries on tables that other programs share, on a database."""
+    return sorted(str(file.parents[1].relative_to(ROOMS)) for file in ROOMS.glob(f"*/*/sql/{dialect}.sql"))
+
+
 @lru_cache
 def own_queries(dialect: str) -> Mapping[str, Written]:
     """Read the queries of all of Holdfast's own tables for a database."""

@@ -6,10 +6,18 @@ from holdfast.errors import ConfigError
 from holdfast.store.dialects.base import SCHEMA_VERSION, Dialect
 from holdfast.values.options import StoreOptions
 
-__all__ = ["SCHEMA_VERSION", "Dialect", "dialect_for"]
+__all__ = ["DIALECTS", "SCHEMA_VERSION", "Dialect", "dialect_for", "dialect_named"]
 
 _POSTGRES = ("postgresql", "postgres")
 _MYSQL = ("mysql", "mariadb")
+# A URL of each dialect, for those who want its SQL and no connection.
+_ANY = {"postgres": "postgresql://localhost/any", "mysql": "mysql://localhost/any", "sqlite": "sqlite:///:memory:"}
+DIALECTS = tuple(_ANY)
+
+
+def dialect_named(name: str, options: StoreOptions) -> Dialect:
+    """Make a dialect by its own name; it connects to nothing."""
+    return dialect_for(_ANY[name], options)
 
 
 def dialect_for(url: str, options: StoreOptions) -> Dialect:

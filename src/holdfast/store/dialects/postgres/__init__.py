@@ -83,7 +83,8 @@ class Postgres(Dialect):
         super().__init__(options)
         self.channel = channel_of(options)
         if not options.schema:
-            self.queries["schema_create"] = Query(self, "schema_create", ("select 1",))
+            head = self.queries.written["schema_create"].head
+            self.queries["schema_create"] = Query(self, "schema_create", ("select 1",), head=head)
 
     def place(self, sql: str) -> str:
         return f'"{self.options.schema}"'.join(map(super().place, sql.split("holdfast_schema")))
