@@ -41,7 +41,6 @@
 -- jobs_list: read live and finished jobs as one list; a line marked `when` is there only if its parameter is given.
 -- Differs: order and limit are not pushed into a union, so each arm has them; what only one table knows is NULL in the
 -- other.
--- bind: lists states
 select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
        progress, result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
        finished_at, fingerprint, replays, cancel_requested, lapses
@@ -82,7 +81,6 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, u
  limit :limit;
 
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
--- bind: lists states
 select
     (select count(*)
        from holdfast_jobs
@@ -121,7 +119,6 @@ select queue, count(*), timestampdiff(microsecond, min(available_at), :now)
 
 -- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
 -- Differs: no ordered aggregates; the time written in front puts the latest id at the end.
--- bind: lists states
 select g.fingerprint, g.kind, g.letters, g.queues,
        if(json_valid(f.errors),
           json_unquote(json_extract(f.errors, concat('$[', json_length(f.errors) - 1, '].type'))), null),
@@ -174,7 +171,6 @@ update holdfast_jobs set cancel_requested = true
 
 -- finished_pick: lock finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
 -- No SKIP LOCKED: a second replay waits for the first and goes on behind it, and both lock in the order of ids.
--- bind: lists states
 select id, outcome, queue, kind, unique_key, attempts, replays,
        if(json_valid(errors),
           json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), null),

@@ -311,7 +311,6 @@ select id from holdfast_jobs where id = :id and fence = :fence for update;
 update holdfast_jobs set progress = :progress where id = :id and fence = :fence;
 
 -- reap_pick: read leases that ran out, oldest first, and lock them; the flow decides what becomes of each.
--- bind: lists kinds
 select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested, began,
        lapses
   from holdfast_jobs force index (holdfast_jobs_lease_idx)

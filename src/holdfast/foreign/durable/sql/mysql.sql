@@ -41,7 +41,6 @@ do 0;
 -- pick: look for tasks that nobody holds, oldest first, without a lock.
 -- Differs: with a lock InnoDB would keep every candidate of the sort, and the next worker get nothing.
 -- Not those whose step has a result: it is of an earlier attempt, and the engine's late delete would take ours with it.
--- bind: lists queues
 select t.step_id, t.name
   from foreign_tasks t
  where t.grp in (:queues) and (t.claimed_at is null or t.claimed_at < :stale)
@@ -94,7 +93,6 @@ select grp,
  order by grp;
 
 -- rows: read tasks by age; a line marked `when` is there only if its parameter is given.
--- bind: lists row_ids
 select step_id, run_id, seq, name, grp, input, attempt, claimed_by, claimed_at, created_at
   from foreign_tasks
  where 1 = 1

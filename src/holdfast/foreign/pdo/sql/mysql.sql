@@ -72,7 +72,6 @@ insert into foreign_failed (queue, urn, trace_id, attempts, payload, reason, fai
 values (:queue, :urn, :trace_id, :attempts, :payload, :reason, :failed_at, :created_at);
 
 -- failed: read failed rows by id; a line marked `when` is there only if its parameter is given.
--- bind: lists row_ids
 select id, queue, urn, trace_id, attempts, payload, reason, cast(failed_at as char), cast(created_at as char)
   from foreign_failed
  where 1 = 1
@@ -127,7 +126,6 @@ select queue, count(*) from foreign_failed
  order by queue;
 
 -- rows: read rows by id; a line marked `when` is there only if its parameter is given.
--- bind: lists row_ids
 select id, queue, urn, trace_id, attempts, payload, cast(available_at as char), cast(reserved_at as char),
        cast(created_at as char)
   from foreign_jobs

@@ -72,13 +72,15 @@ _LOST = frozenset(
 # Larger than a packet, too long, out of range, not null, wrong value, a check, not JSON, a SIGNAL.
 _DATA = frozenset({1048, 1136, 1153, 1264, 1265, 1292, 1366, 1406, 1452, 1644, 3140, 3141, 3819, 4025, 4038})
 _SETTINGS = ("unix_socket", "ssl", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify", "charset")
+_IN_LIST = re.compile(r"\bin \(:([a-z_]+)\)")
 _STRICT = "STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 
 
 class Binding(NamedTuple):
     """How a query's parameters are bound."""
 
-    # `-- bind: lists`: these are a parameter for each of their items; all other lists are one JSON text.
+    # A parameter for each of their items: those in `in (:name)`, and those that `-- bind: lists` names. All other lists
+    # are one JSON text.
     lists: frozenset[str]
     # Whether it takes the whole batch, and whether the ids and fences alone.
     batch: bool
@@ -102,7 +104,8 @@ class Mysql(Dialect):
 
     def binding(self, statements: Sequence[str], rules: Rules) -> Binding:
         whole = "\n".join(statements)
-        return Binding(frozenset(rules.get("lists", ())), ":batch" in whole, ":held" in whole, "hops" in rules)
+        lists = frozenset(_IN_LIST.findall(whole)).union(rules.get("lists", ()))
+        return Binding(lists, ":batch" in whole, ":held" in whole, "hops" in rules)
 
     def bind(self, statement: Statement, query: Query, now: Any) -> dict[str, Any]:
         binding: Binding = query.binding
