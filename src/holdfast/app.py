@@ -241,7 +241,7 @@ class Holdfast:
         if self._enqueue_hooks:
             bound = with_headers(bound, self._enqueue_hooks, self.options.payload_limit)
         new, drawn = bound.new_job(new_id()), Drawn.now()
-        work = jobs.enqueue(new, fresh=True, pattern=bound.pattern)
+        work = jobs.enqueue(new, fresh=True)
         if notify is None:
             return (new,), work, lambda: again(jobs.enqueue, new, drawn)
         switch(notify, "notify")

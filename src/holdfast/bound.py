@@ -11,7 +11,6 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.errors import ConfigError
-from holdfast.flow import Pattern
 from holdfast.values.ids import bucket
 from holdfast.values.options import EnqueueOptions, HandlerOptions, header_map
 from holdfast.values.payload import decode_value, encode_value
@@ -23,7 +22,6 @@ class Bound(NamedTuple):
 
     payload: str
     like: NewJob
-    pattern: Pattern | None = None
 
     @property
     def kind(self) -> str:
@@ -90,7 +88,6 @@ def with_headers(bound: Bound, hooks: Iterable[EnqueueHook], limit: int) -> Boun
             headers = {**_checked(added, hook, limit), **headers}
     if len(headers) == len(given):
         return bound
-    # Without the pattern: it has the headers that all jobs of the handler share.
     return Bound(bound.payload, like._replace(headers=msgspec.json.encode(headers).decode()))
 
 

@@ -22,20 +22,6 @@ Rows = Sequence[Row]
 Columns = dict[str, list[Any]]
 
 
-class Pattern:
-    """What statements share that differ in the values of `own` only, each of which goes to any driver as it is.
-
-    `calls` keeps what a session worked out for the first of them, for the others: see `sessions.only_call`.
-    """
-
-    __slots__ = ("calls", "own", "shared")
-
-    def __init__(self, shared: dict[str, Any], own: tuple[str, ...]) -> None:
-        self.shared = shared
-        self.own = own
-        self.calls: dict[Any, Any] = {}
-
-
 class Surface(NamedTuple):
     """A set of tables that are not Holdfast's own: where their queries are, and what stands for each placeholder there.
 
@@ -61,7 +47,8 @@ class Statement(NamedTuple):
     leave out BEGIN and COMMIT: two round trips less.
     `look` on a flow's first statements marks what is read before the transaction begins, or instead of it when there is
     nothing to do; what follows may not rely on what was seen.
-    `pattern` says that other statements differ from this one in some parameters only: see there.
+    `like` is the same in statements that differ in their `own` parameters only, each of which goes to any driver as it
+    is: what was worked out for the first of them serves the others (see `calls.only_call`).
     `notify` says whether workers are told at commit, where the database can tell; None is the store's setting.
     """
 
@@ -71,9 +58,10 @@ class Statement(NamedTuple):
     alone: bool = False
     text: str | None = None
     look: bool = False
-    pattern: Pattern | None = None
+    like: tuple[Any, ...] | None = None
     notify: bool | None = None
     surface: Surface | None = None
+    own: tuple[str, ...] = ()
 
 
 Steps = Generator[Statement, Rows, T]
@@ -123,8 +111,7 @@ def _notifying(steps: Steps[T], notify: bool) -> Steps[T]:
     rows: Any = None
     try:
         while True:
-            # What is kept for the pattern was bound by the store's setting.
-            rows = yield steps.send(rows)._replace(notify=notify, pattern=None)
+            rows = yield steps.send(rows)._replace(notify=notify)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     finally:

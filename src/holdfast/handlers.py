@@ -11,9 +11,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 from holdfast.bound import Bound as Bound
 from holdfast.bound import likeness
 from holdfast.errors import ConfigError
-from holdfast.flow import Pattern
 from holdfast.job import Job
-from holdfast.jobs.enqueueing import pattern_of
 from holdfast.values.options import EnqueueKeywords, EnqueueOptions, HandlerOptions, StoreOptions, switch
 from holdfast.values.payload import Signature
 from holdfast.values.rows import Enqueued, NewJob
@@ -62,19 +60,18 @@ class Handler(Registration[P, R_co]):
         super().__init__(fn, kind, options)
         self.app = app
         self._like = self.like(EnqueueOptions())
-        self._pattern = pattern_of(self._like)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Check the arguments and return a job for `enqueue_many`."""
-        return self.bound(self._like, args, kwargs, self._pattern)
+        return self.bound(self._like, args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Check the arguments and add the job, in a transaction of its own."""
-        return self.app.enqueue_bound(self.bound(self._like, args, kwargs, self._pattern))
+        return self.app.enqueue_bound(self.bound(self._like, args, kwargs))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The async twin of `enqueue`."""
-        return await self.app.aenqueue_bound(self.bound(self._like, args, kwargs, self._pattern))
+        return await self.app.aenqueue_bound(self.bound(self._like, args, kwargs))
 
     def using(self, *, tx: Any = None, notify: bool | None = None, **options: Unpack[EnqueueKeywords]) -> Using[P]:
         """Say something about the jobs to enqueue; an option that is None is left to the handler.
@@ -94,46 +91,41 @@ class Handler(Registration[P, R_co]):
         switch(notify, "notify")
         if not options:
             # Nothing was said about the job itself, as with tx= alone: it is like every other job of this handler.
-            return Using(self, self._like, self._pattern, tx, notify)
-        return Using(self, self.like(EnqueueOptions(**options)), None, tx, notify)
+            return Using(self, self._like, tx, notify)
+        return Using(self, self.like(EnqueueOptions(**options)), tx, notify)
 
     def like(self, said: EnqueueOptions) -> NewJob:
         """Make the row of jobs about which this was said."""
         return likeness(self.kind, said, self.options, self.app.options.buckets)
 
-    def bound(
-        self, like: NewJob, args: tuple[Any, ...], kwargs: dict[str, Any], pattern: Pattern | None = None
-    ) -> Bound:
+    def bound(self, like: NewJob, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
         """Check arguments and make a job like this of them."""
         payload = self.signature.encode(self.kind, args, kwargs, self.app.options.payload_limit)
         # Without the frame of Bound's own `__new__`, as in `Bound.new_job`.
-        return tuple.__new__(Bound, (payload, like, pattern))  # pyright: ignore[reportUnknownMemberType]
+        return tuple.__new__(Bound, (payload, like))  # pyright: ignore[reportUnknownMemberType]
 
 
 class Using(Generic[P]):
     """A handler with something said about the jobs to come: `send.using(key="order:1").enqueue(…)`."""
 
-    def __init__(
-        self, handler: Handler[P, Any], like: NewJob, pattern: Pattern | None, tx: Any, notify: bool | None
-    ) -> None:
+    def __init__(self, handler: Handler[P, Any], like: NewJob, tx: Any, notify: bool | None) -> None:
         self._handler = handler
         self._like = like
-        self._pattern = pattern
         self._tx = tx
         self._notify = notify
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Check the arguments and return a job for `enqueue_many`."""
-        return self._handler.bound(self._like, args, kwargs, self._pattern)
+        return self._handler.bound(self._like, args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Check the arguments and add the job."""
-        bound = self._handler.bound(self._like, args, kwargs, self._pattern)
+        bound = self._handler.bound(self._like, args, kwargs)
         return self._handler.app.enqueue_bound(bound, self._tx, self._notify)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The async twin of `enqueue`."""
-        bound = self._handler.bound(self._like, args, kwargs, self._pattern)
+        bound = self._handler.bound(self._like, args, kwargs)
         return await self._handler.app.aenqueue_bound(bound, self._tx, self._notify)
 
 

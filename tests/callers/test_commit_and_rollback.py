@@ -10,7 +10,7 @@ import pytest
 from holdfast import Job, LeaseLost, jobs
 from holdfast.errors import UnsupportedConnection
 from holdfast.jobs import claim
-from tests.callers.callers import KINDS, NESTING, path_of
+from tests.callers.callers import KINDS, NESTING, AsyncCaller, path_of
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 each_nesting_kind = pytest.mark.parametrize("kind", NESTING, ids=lambda kind: kind.__name__)
@@ -34,6 +34,29 @@ def test_a_rollback_takes_the_job_with_the_order(shop, caller):
     caller.enqueue(shop.hf, shop.receipt.bind(order=1))
     caller.rollback()
     assert (shop.orders, shop.jobs) == (0, 0)
+
+
+@each_kind
+def test_each_job_that_a_handler_enqueues_is_its_own_and_commits_with_the_caller(shop, caller):
+    answers = {enqueue_one(shop, caller, order).id: f'{{"order":{order}}}' for order in (1, 2, 3)}
+    assert shop.jobs == 0
+    caller.commit()
+    assert {job.job_id: job.payload for job in shop.hf.store.run(claim("default", limit=10))} == answers
+
+
+@each_kind
+def test_a_job_that_a_handler_enqueues_rolls_back_with_the_caller(shop, caller):
+    caller.execute("insert into orders values (1)")
+    enqueue_one(shop, caller, 1)
+    caller.rollback()
+    assert (shop.orders, shop.jobs) == (0, 0)
+
+
+def enqueue_one(shop, caller, order):
+    handler = shop.receipt.using(tx=caller.tx)
+    if isinstance(caller, AsyncCaller):
+        return caller.wait(handler.aenqueue(order=order))
+    return handler.enqueue(order=order)
 
 
 @each_kind

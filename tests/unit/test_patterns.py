@@ -1,4 +1,4 @@
-"""Statements of one pattern: what was worked out for the first serves the others, and changes nothing in them."""
+"""Jobs that are alike: what was worked out for the first serves the others, and changes nothing in them."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, jobs
-from holdfast.flow import Flow, Statement
-from holdfast.handlers import Handler
+from holdfast.flow import Flow, Statement, notifying
+from holdfast.handlers import Bound
+from holdfast.store import calls as calls_module
 from holdfast.store.calls import only_call
 from holdfast.store.catalogue import Style
 from holdfast.store.dialects import Dialect
@@ -34,40 +35,37 @@ def first_of(flow: Flow[Any]) -> Statement:
     return next(iter(flow))
 
 
-def calls(
-    handler: Handler[..., Any], dialect: Dialect, style: Style, now: Any, **payload: Any
-) -> list[tuple[Any, ...]]:
-    """Return the driver call of a new job by its pattern, and without one."""
-    bound = handler.bind(**payload)
-    new = bound.new_job(f"id of {payload}")
-    assert bound.pattern is not None
-    statements = [first_of(jobs.enqueue(new, pattern=pattern)) for pattern in (bound.pattern, None)]
-    found = [only_call(dialect, dialect.query(statement), statement, style, now) for statement in statements]
-    return [(sql, args if isinstance(args, dict) else list(args), returns) for sql, args, returns in found]
+def call(dialect: Dialect, statement: Statement, style: Style, now: Any = None) -> tuple[Any, ...]:
+    """Return a driver call without the named parameters that it does not use."""
+    query = dialect.query(statement)
+    sql, args, returns = only_call(dialect, query, statement, style, now)
+    if isinstance(args, dict):
+        [part] = query.compiled(statement.params, style, now is not None)
+        return sql, {name: args[name] for name in part.names}, returns
+    return sql, list(args), returns
 
 
-def used(call: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Leave out named parameters that are NULL: a pattern does not carry what is left out of the statement."""
-    sql, args, returns = call
-    return (sql, {k: v for k, v in args.items() if v is not None} if isinstance(args, dict) else args, returns)
+def both(dialect: Dialect, bound: Bound, style: Style, job_id: str, **notify: Any) -> list[tuple[Any, ...]]:
+    """Return the driver call of a new job by what was kept for its like, and worked out anew."""
+    statement = first_of(notifying(jobs.enqueue(bound.new_job(job_id)), notify.get("notify")))
+    assert statement.like is not None
+    return [call(dialect, one, style) for one in (statement, statement._replace(like=None))]
 
 
-@pytest.mark.parametrize("now", [None, datetime(2026, 1, 1, tzinfo=UTC)], ids=["own-clock", "set-clock"])
-def test_each_job_of_a_handler_is_bound_as_without_a_pattern(app: tuple[Holdfast, Style], now: Any) -> None:
+def test_each_job_has_its_own_values(app: tuple[Holdfast, Style]) -> None:
     holdfast, style = app
 
     @holdfast.job(queue="mail", priority=7)
     async def send(to: str) -> None: ...
 
-    for to in ("first", "second", "third"):
-        by_pattern, plain = calls(send, holdfast.store.dialect, style, now, to=to)
-        assert used(by_pattern) == used(plain)
-        assert f"id of {{'to': '{to}'}}" in (
-            by_pattern[1].values() if style in ("named", "pyformat") else by_pattern[1]
-        )
+    for said in ({}, {"key": "one"}, {"key": "two"}, {"headers": {"a": "1"}}, {"headers": {"a": "2"}, "key": "three"}):
+        for to in ("first", "second"):
+            kept, anew = both(holdfast.store.dialect, send.using(**said).bind(to=to), style, f"id of {to}")
+            assert kept == anew
+            assert f"id of {to}" in (kept[1].values() if isinstance(kept[1], dict) else kept[1])
 
 
-def test_two_handlers_do_not_share_a_pattern(app: tuple[Holdfast, Style]) -> None:
+def test_what_is_said_about_jobs_tells_them_apart(app: tuple[Holdfast, Style]) -> None:
     holdfast, style = app
 
     @holdfast.job(queue="mail")
@@ -77,24 +75,54 @@ def test_two_handlers_do_not_share_a_pattern(app: tuple[Holdfast, Style]) -> Non
     async def post(to: str) -> None: ...
 
     for handler in (send, post, send):
-        by_pattern, plain = calls(handler, holdfast.store.dialect, style, None, to="both")
-        assert used(by_pattern) == used(plain)
+        for said in ({}, {"queue": "other"}, {"priority": 3}, {"run_after": 5}, {"lease": 7}, {"max_attempts": 2}):
+            kept, anew = both(holdfast.store.dialect, handler.using(**said).bind(to="x"), style, "id")
+            assert kept == anew
 
 
-def test_what_is_said_about_one_job_leaves_the_pattern(app: tuple[Holdfast, Style]) -> None:
+def test_jobs_that_are_alike_share_a_call_however_they_are_enqueued(app: tuple[Holdfast, Style]) -> None:
+    holdfast, style = app
+
+    @holdfast.job(queue="mail")
+    async def send(to: str) -> None: ...
+
+    query = holdfast.store.dialect.queries["enqueue"]
+    for bound in (send.bind(to="a"), send.using(tx=object()).bind(to="b"), holdfast.bind("send", {"to": "c"})):
+        call(holdfast.store.dialect, first_of(jobs.enqueue(bound.new_job("id"))), style)
+        assert len(query.kept) == 1
+
+
+def test_who_is_told_at_commit_is_kept_apart(app: tuple[Holdfast, Style]) -> None:
+    holdfast, style = app
+
+    @holdfast.job(queue="mail")
+    async def send(to: str) -> None: ...
+
+    for notify in (None, False, True, None, False):
+        kept, anew = both(holdfast.store.dialect, send.bind(to="x"), style, "id", notify=notify)
+        assert kept == anew
+
+
+def test_a_time_of_its_own_is_worked_out_for_each_job(app: tuple[Holdfast, Style]) -> None:
     holdfast, _ = app
 
     @holdfast.job(queue="mail")
     async def send(to: str) -> None: ...
 
-    assert send.using(queue="bulk").bind(to="other").pattern is None
+    assert (
+        first_of(jobs.enqueue(send.using(run_after=datetime(2030, 1, 1, tzinfo=UTC)).bind(to="x").new_job("id"))).like
+        is None
+    )
 
 
-def test_a_transaction_alone_says_nothing_about_the_job_so_it_keeps_the_pattern() -> None:
-    app = Holdfast("sqlite:///:memory:")
+def test_only_so_much_is_kept(app: tuple[Holdfast, Style], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "MOST_KEPT", 3)
+    holdfast, style = app
 
-    @app.job
-    def send(order: int) -> None: ...
+    @holdfast.job(queue="mail")
+    async def send(to: str) -> None: ...
 
-    assert send.using(tx=object()).bind(order=1) == send.bind(order=1)
-    assert send.using(tx=object(), key="order:1").bind(order=1).pattern is None
+    for priority in range(10):
+        kept, anew = both(holdfast.store.dialect, send.using(priority=priority).bind(to="x"), style, "id")
+        assert kept == anew
+        assert len(holdfast.store.dialect.queries["enqueue"].kept) <= 3

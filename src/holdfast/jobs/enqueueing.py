@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable
-from holdfast.flow import Columns, Flow, Pattern, Row, Rows, Statement, Steps, ask, flow, text_of
+from holdfast.flow import Columns, Flow, Row, Rows, Statement, Steps, ask, flow, text_of
 from holdfast.values.rows import Enqueued, NewJob, when
 
 T = TypeVar("T")
@@ -30,6 +30,8 @@ SLACK_SECONDS = 10.0
 _PARAMS = (*NewJob._fields[:12], "unique_key")
 # What no two jobs share, or hardly ever.
 _OWN = ("id", "payload")
+# And what jobs that are otherwise alike may differ in.
+_OWN_OF_ONE = (*_OWN, "headers", "key", "bucket")
 
 
 class Drawn(NamedTuple):
@@ -66,10 +68,8 @@ def again(add: Callable[..., Flow[T]], new: Any, drawn: Drawn) -> Flow[T]:
 
 
 @flow
-def enqueue(
-    job: NewJob, *, fresh: bool = False, drawn: Drawn | None = None, pattern: Pattern | None = None
-) -> Steps[Enqueued]:
-    """Add one job; `fresh` and `drawn` as in `enqueue_many`, `pattern` what `pattern_of` made of a job like it.
+def enqueue(job: NewJob, *, fresh: bool = False, drawn: Drawn | None = None) -> Steps[Enqueued]:
+    """Add one job; `fresh` and `drawn` as in `enqueue_many`.
 
     Commits: with the caller's transaction when one is given, else its own.
     After a crash: before commit nothing happened; running it again with the same id adds nothing.
@@ -77,7 +77,7 @@ def enqueue(
     if job.idempotency_key is not None or job.unique is not None:
         [answer] = yield from enqueue_many([job], fresh=fresh, drawn=drawn)
         return answer
-    yield _adding((job,), alone=fresh) if pattern is None else _adding_like(pattern, job, alone=fresh)
+    yield _adding_one(job, fresh)
     if not fresh:
         yield from _take_back([job.id], drawn)
     return Enqueued(job.id)
@@ -95,15 +95,29 @@ def _take_back(ids: list[str], drawn: Drawn | None) -> Steps[None]:
     yield from ask("take_back_dropped", ids=ids, since=when(now) - timedelta(seconds=age + SLACK_SECONDS))
 
 
-def pattern_of(like: NewJob) -> Pattern:
-    """Make a pattern for jobs that are like this one, but for id and payload."""
-    shared = _adding((like,)).params
-    return Pattern({name: value for name, value in shared.items() if name not in _OWN}, _OWN)
-
-
-def _adding_like(pattern: Pattern, job: NewJob, *, alone: bool) -> Statement:
-    params = {**pattern.shared, "id": job.id, "payload": job.payload}
-    return Statement("enqueue", params, None, alone, pattern=pattern)
+def _adding_one(job: NewJob, alone: bool) -> Statement:
+    """Say how to add one job, and which jobs are added alike. Written out: each call takes time here."""
+    job_id, queue, kind, payload, headers, priority, run_at, delay_ms, attempts, lease_ms, key, bucket, unique, *_ = job
+    params = {
+        "id": job_id,
+        "queue": queue,
+        "kind": kind,
+        "payload": payload,
+        "headers": headers,
+        # Left out like NULLs.
+        "priority": priority or None,
+        "run_at": run_at,
+        "delay_ms": delay_ms or None,
+        "max_attempts": attempts,
+        "lease_ms": lease_ms,
+        "key": key,
+        "bucket": bucket,
+        "unique_key": unique,
+    }
+    if run_at is not None or unique is not None:
+        return Statement("enqueue", params, None, alone)
+    like = (queue, kind, headers is None, priority, delay_ms, attempts, lease_ms, key is None, bucket is None)
+    return Statement("enqueue", params, None, alone, like=like, own=_OWN_OF_ONE)
 
 
 @flow
@@ -159,11 +173,11 @@ def _length(job: NewJob) -> int:
 
 def _adding(jobs: Sequence[NewJob], *, alone: bool = False) -> Statement:
     """Say how to add what one statement carries: one job alone is spared the arrays, like jobs are told apart once."""
+    if len(jobs) == 1:
+        return _adding_one(jobs[0], alone)
     params: dict[str, Any] = dict(zip(_PARAMS, jobs[0], strict=False))
     # Left out like NULLs.
     params["priority"], params["delay_ms"] = params["priority"] or None, params["delay_ms"] or None
-    if len(jobs) == 1:
-        return Statement("enqueue", params, None, alone)
     columns = dict(zip(_PARAMS, zip(*jobs, strict=True), strict=False))
     own: Columns = {name: list(columns.pop(name)) for name in _OWN}
     if all(column.count(column[0]) == len(jobs) for column in columns.values()):

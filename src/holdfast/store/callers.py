@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from holdfast import errors
-from holdfast.flow import AsyncSession, Rows, Session, Statement
+from holdfast.flow import AsyncSession, Session
 from holdfast.store.catalogue import Style
 from holdfast.store.dialects.base import Dialect
 from holdfast.store.dialects.charsets import acareful, careful
@@ -24,7 +24,6 @@ from holdfast.store.sessions import (
     Clock,
     DbapiSession,
     GreenSession,
-    OwnSession,
     SqlalchemySession,
     translated,
 )
@@ -131,21 +130,6 @@ def _is_cache(tx: Any) -> bool:
     return _is(tx.__class__, "django.utils.connection", "ConnectionProxy") and not hasattr(tx, "vendor")
 
 
-class CallersSession(OwnSession):
-    """A sync connection of the caller's. Only a handler's enqueue goes the short way, because it gives no rows.
-
-    Those may come in an encoding of the caller's, which the long way reads.
-    """
-
-    def run(self, statement: Statement) -> Rows:
-        if statement.pattern is None:
-            return DbapiSession.run(self, statement)
-        rows = OwnSession.run(self, statement)
-        self._kept.close()
-        self._kept = None
-        return rows
-
-
 def _same(dialect: Dialect, got: str) -> None:
     if dialect.name != got:
         raise errors.WrongDatabase(dialect.name, got)
@@ -155,7 +139,7 @@ def _sqlite(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     _same(dialect, "sqlite")
     with translated(dialect):
         _sqlite_mode_ready(tx, what)
-    return CallersSession(dialect, lambda: _with_tuples(tx.cursor()), "named", clock)
+    return DbapiSession(dialect, lambda: _with_tuples(tx.cursor()), "named", clock)
 
 
 def _sqlite_ready(tx: Any, what: str) -> bool:
@@ -218,7 +202,7 @@ class _Psycopg(NamedTuple):
 def _psycopg(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     _same(dialect, "postgres")
     _psycopg_ready(tx, what)
-    return CallersSession(dialect, partial(_Psycopg.parts().cursor, tx), "pyformat", clock)
+    return DbapiSession(dialect, partial(_Psycopg.parts().cursor, tx), "pyformat", clock)
 
 
 async def _psycopg_async(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
@@ -247,7 +231,7 @@ def _mysql(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     # Plain cursors that give tuples, whatever cursor class the caller has set.
     package = "pymysql" if _is(tx.__class__, "pymysql.connections", "Connection") else "MySQLdb"
     cursor = partial(tx.cursor, import_module(f"{package}.cursors").Cursor)
-    return careful(CallersSession(dialect, cursor, "format", clock), tx.character_set_name())
+    return careful(DbapiSession(dialect, cursor, "format", clock), tx.character_set_name())
 
 
 async def _mysql_async(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
@@ -403,7 +387,7 @@ def _django(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     with translated(dialect):
         if tx.get_autocommit() and not tx.in_atomic_block:
             raise errors.NoTransaction(what)
-    session = CallersSession(dialect, tx.cursor, "format", clock)
+    session = DbapiSession(dialect, tx.cursor, "format", clock)
     return careful(session, tx.connection.character_set_name()) if _is_mysqls(dialect) else session
 
 

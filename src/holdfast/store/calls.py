@@ -12,6 +12,8 @@ from holdfast.store.dialects.base import Dialect
 
 Args = Any
 _BY_NAME = ("named", "pyformat")
+# How many calls of statements that are alike a query keeps; with more of them it begins anew.
+MOST_KEPT = 256
 
 
 class Call(NamedTuple):
@@ -25,18 +27,21 @@ class Call(NamedTuple):
 
 def only_call(dialect: Dialect, query: Query, statement: Statement, style: Style, now: Any) -> tuple[str, Args, bool]:
     """Return the only driver call behind a statement: its SQL, its arguments, and whether rows come back."""
-    pattern = statement.pattern
-    if pattern is None or now is not None:
+    like = statement.like
+    if like is None or now is not None:
         [part] = query.compiled(statement.params, style, now is not None)
         return (*written(dialect, part, style, dialect.bind(statement, query, now)), part.returns)
-    kept = pattern.calls.get((dialect, style))
+    key = (like, style, statement.notify)
+    kept = query.kept.get(key)
     if kept is None:
-        kept = pattern.calls[dialect, style] = Kept.of(dialect, query, statement, style)
+        if len(query.kept) >= MOST_KEPT:
+            query.kept.clear()
+        kept = query.kept[key] = Kept.of(dialect, query, statement, style)
     return kept.sql, kept.filled_in(statement.params, dialect.own_time()), kept.returns
 
 
 class Kept(NamedTuple):
-    """The driver call of a pattern: all arguments, and at which places each statement has its own."""
+    """The driver call of statements that are alike: all arguments, and at which places each statement has its own."""
 
     sql: str
     returns: bool
@@ -47,9 +52,9 @@ class Kept(NamedTuple):
     def of(cls, dialect: Dialect, query: Query, statement: Statement, style: Style) -> Kept:
         [part] = query.compiled(statement.params, style)
         sql, args = written(dialect, part, style, dialect.bind(statement, query, None))
-        own = ("now", *statement.pattern.own) if statement.pattern else ()
+        own = ("now", *statement.own)
         if style in _BY_NAME:
-            return cls(sql, part.returns, args, tuple((name, name) for name in own))
+            return cls(sql, part.returns, args, tuple((name, name) for name in own if name in part.names))
         return cls(sql, part.returns, list(args), tuple((n, name) for n, name in enumerate(part.names) if name in own))
 
     def filled_in(self, params: dict[str, Any], now: Any) -> Args:
@@ -107,7 +112,4 @@ class Calls:
         return [dict(zip(names, row, strict=True)) for row in rows] if self._style in _BY_NAME else list(rows)
 
     def feed(self, rows: Rows) -> None:
-        if self._dialect.name == "postgres" and rows and bytes in map(type, rows[0]):
-            # A database in SQL_ASCII: psycopg does not read texts then. None of our columns is binary.
-            rows = [[str(cell, "utf-8", "replace") if type(cell) is bytes else cell for cell in row] for row in rows]
-        self.rows = rows
+        self.rows = self._dialect.readable(rows)

@@ -116,7 +116,7 @@ class Texts(Protocol):
 class Query:
     """A named query with its tables' names filled in, and each form in which it was ever sent."""
 
-    __slots__ = ("_compiled", "_texts", "binding", "by_rows", "head", "name", "optional", "parts", "single")
+    __slots__ = ("_compiled", "_texts", "binding", "by_rows", "head", "kept", "name", "optional", "parts", "single")
 
     def __init__(self, texts: Texts, name: str, parts: Sequence[str], rules: Rules = _NO_RULES, head: str = "") -> None:
         self.name = name
@@ -129,6 +129,8 @@ class Query:
         self.by_rows = "rows" in rules
         # Whether it is one statement for the driver, too.
         self.single = len(self.parts) == 1 and not self.by_rows
+        # The calls of statements that are alike: see `calls.only_call`.
+        self.kept: dict[Any, Any] = {}
         self._texts = texts
         self._compiled: dict[tuple[frozenset[str], Style, bool], tuple[Compiled, ...]] = {}
 

@@ -62,6 +62,11 @@ class DbapiSession:
                 cursor.close()
 
     def _sent(self, statement: Statement, cursor: Any) -> Rows:
+        query = self.dialect.query(statement)
+        if query.single:
+            sql, args, returns = only_call(self.dialect, query, statement, self.style, self.clock())
+            cursor.execute(sql, args)
+            return self.dialect.readable(cursor.fetchall()) if returns else ()
         calls = Calls(self.dialect, statement, self.style, self.clock())
         for call in calls:
             (cursor.executemany if call.many else cursor.execute)(call.sql, call.args)
@@ -110,6 +115,13 @@ class SqlalchemySession:
 
     def run(self, statement: Statement) -> Rows:
         with translated(self.dialect):
+            query = self.dialect.query(statement)
+            if query.single:
+                sql, args, returns = only_call(self.dialect, query, statement, self.style, self.clock())
+                # SQLAlchemy takes a list for the arguments of many statements.
+                args = tuple(args) if isinstance(args, list) else args
+                result = self.connection.exec_driver_sql(sql, args, ORDINARY)
+                return self.dialect.readable(result.fetchall()) if returns else ()
             calls = Calls(self.dialect, statement, self.style, self.clock())
             for call in calls:
                 result = self.connection.exec_driver_sql(call.sql, call.args, ORDINARY)
@@ -136,6 +148,11 @@ class AsyncDbapiSession:
                 await cursor.close()
 
     async def _sent(self, statement: Statement, cursor: Any) -> Rows:
+        query = self.dialect.query(statement)
+        if query.single:
+            sql, args, returns = only_call(self.dialect, query, statement, self.style, self.clock())
+            await cursor.execute(sql, args)
+            return self.dialect.readable(await cursor.fetchall()) if returns else ()
         calls = Calls(self.dialect, statement, self.style, self.clock())
         for call in calls:
             await (cursor.executemany if call.many else cursor.execute)(call.sql, call.args)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from holdfast.errors import DriverMissing, HoldfastError
-from holdfast.flow import AsyncSession, Statement, Surface
+from holdfast.flow import AsyncSession, Rows, Statement, Surface
 from holdfast.store.catalogue import (
     Catalogue,
     Compiled,
@@ -120,6 +120,10 @@ class Dialect(ABC):
     def found(self, rows: Sequence[Sequence[Any]]) -> Any:
         """Bind `:found`, the first column of what the statement before gave."""
         return [row[0] for row in rows]
+
+    def readable(self, rows: Rows) -> Rows:
+        """Make texts of what a caller's connection gave as bytes, where that may be."""
+        return rows
 
     def migrations(self) -> list[tuple[int, str, tuple[str, ...]]]:
         return [(n, title, tuple(map(self.place, split_statements(text)))) for n, title, text in self.migration_text()]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.flow import AsyncSession, Statement
+from holdfast.flow import AsyncSession, Rows, Statement
 from holdfast.store.catalogue import Query, Rules, Style
 from holdfast.store.dialects.base import MARK, Dialect, Echo, chain, importing
 from holdfast.store.dialects.postgres.waker import PostgresListener
@@ -114,6 +114,12 @@ class Postgres(Dialect):
             if bound.get(name) is not None:
                 bound[name] = _item(bound[name])
         return bound
+
+    def readable(self, rows: Rows) -> Rows:
+        if rows and bytes in map(type, rows[0]):
+            # A database in SQL_ASCII: psycopg does not read texts then. None of our columns is binary.
+            return [[str(cell, "utf-8", "replace") if type(cell) is bytes else cell for cell in row] for row in rows]
+        return rows
 
     def connect(self, url: str) -> Any:
         return connect(url, self.options)
