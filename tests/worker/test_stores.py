@@ -36,12 +36,12 @@ def other_stage(other: str, request: pytest.FixtureRequest) -> Stage:
 def serves(app: Holdfast, other: Holdfast) -> Served:
     """Say that a worker of `app` is to serve the jobs of the other application's store, too, by the same handlers."""
     floors = other.store.dialect.keeps_dead_rows
-    return Served(other.store, [JobsSource(["default"], app.handlers, floors=floors)])
+    return Served(other.store, [JobsSource(["default", "elsewhere"], app.handlers, floors=floors)])
 
 
 def work(app: Holdfast, other: Holdfast, body: Callable[[Worker], Awaitable[None]], **options: Any) -> None:
     async def scene() -> None:
-        worker = Worker(app.context, app.handlers, also=[serves(app, other)], poll=0.05, **options)
+        worker = Worker(app.context, app.handlers, also=[serves(app, other)], **{"poll": 0.05} | options)
         try:
             async with asyncio.timeout(60), worker:
                 await body(worker)
@@ -134,6 +134,27 @@ def test_leases_of_every_store_are_renewed_and_reaped(sqlite_stage: Stage, other
     assert sorted(attempts) == [("first", 1), ("left by another worker", 1), ("other", 1)]
     assert [event.id for event in first.heard(events.JobReaped)] == [left.id]
     assert not first.heard(events.LeaseWasLost)
+
+
+@pytest.mark.slow
+@OTHER_DATABASES
+def test_a_job_on_a_queue_that_only_another_store_has_wakes_the_worker(
+    sqlite_stage: Stage, other_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not found by polling: the pauses are longer than the test may take."""
+    monkeypatch.setattr("holdfast.worker.claiming.FIRST_POLL_SECONDS", 1000.0)
+    first, other = sqlite_stage, other_stage
+
+    @first.hf.job
+    async def act() -> None: ...
+
+    async def body(_: Worker) -> None:
+        # By then the first look is over, and whatever wakes the worker listens.
+        await asyncio.sleep(0.5)
+        job = await other.hf.aenqueue("act", check=False, queue="elsewhere")
+        await other.until(lambda: other.state(job) == "done")
+
+    work(first.hf, other.hf, body, poll=1000)
 
 
 @pytest.mark.parametrize("down", ["first", "other"])

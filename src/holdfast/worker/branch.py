@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from holdfast.context import Context
 from holdfast.errors import ConfigError, redact
+from holdfast.jobs.source import JobsSource
 from holdfast.life.source import Source, check
 from holdfast.store import Store, migrate
 from holdfast.store.dialects import SCHEMA_VERSION
@@ -44,6 +45,8 @@ class Branch:
         self.sources = served.sources
         self.first = first
         self.has_our_tables = first or any(source.ours for source in served.sources)
+        # Wake-ups that name another queue are not for this worker.
+        self.queues = {name for source in served.sources if isinstance(source, JobsSource) for name in source.queues}
 
     def begin(self, context: Context, worker: str, threads: Threads, forget: Callable[[Iterable[Ended]], None]) -> None:
         """Make the parts that run on this store; on the event loop of the worker."""
@@ -56,6 +59,11 @@ class Branch:
         self._executors = {
             name: EXECUTORS[name](context, worker, threads, begins, self.home) for name in self._executor_names()
         }
+
+    def wake_for(self, queue: str | None) -> None:
+        """Take a hint that a job is due in a queue, or in any."""
+        if queue is None or queue in self.queues:
+            self.wake.set()
 
     def executor_for(self, source: Source, kind: str) -> BaseExecutor:
         """Find what runs jobs of this kind."""

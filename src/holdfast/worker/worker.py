@@ -96,6 +96,8 @@ class Worker:
         self.sources = [source for branch in self.branches for source in branch.sources]
         if not self.sources:
             raise ConfigError("worker", "needs handlers: register one with @hf.job, or import what does", self.queues)
+        # The jobs that it holds, each until its outcome is committed.
+        self.held: dict[Any, Work] = {}
         # What broke the worker from inside, in which part, and how many handlers would not end.
         self.failure: BaseException | None = None
         self._broken_part = ""
@@ -112,11 +114,6 @@ class Worker:
         ours = [JobsSource(self.queues, self.handlers, floors=store.dialect.keeps_dead_rows)] if self.handlers else []
         first = Served(store, [*ours, *(source for source in foreign if source.handlers)])
         return [Branch(first, first=True), *(Branch(served, first=False) for served in also)]
-
-    @property
-    def held(self) -> dict[Any, Work]:
-        """The jobs that this worker holds, each until its outcome is committed."""
-        return self.holdings.held
 
     # Life
 
@@ -141,7 +138,7 @@ class Worker:
         self._raise_failure()
 
     async def start(self) -> None:
-        """Check the schema, join the registry and begin to work in the background."""
+        """Check the tables on every store, join the registry and begin to work in the background."""
         if self._state != "new":
             raise ConfigError("worker", "a worker runs once; make another", self._state)
         self._state = "starting"
@@ -172,6 +169,7 @@ class Worker:
         self.demand = Demand(self.slots, self.buffer_limit)
         shortest = min(handler.options.lease for source in self.sources for handler in source.handlers.values())
         self.holdings = Holdings(self.slots, Outcomes(self.id, context.events), settlers, wake, shortest)
+        self.held = self.holdings.held
         self.claims = [self._claiming(branch) for branch in self.branches if branch.sources]
         self._wake = wake
         self._claim_tasks = [asyncio.create_task(one.serve(), name="holdfast-claiming") for one in self.claims]
@@ -189,7 +187,7 @@ class Worker:
         """Start what runs beside the claims of one store."""
         emit = self.context.events.emit
         tasks = [asyncio.create_task(branch.settler.serve(), name="holdfast-settler")]
-        waker = make_waker(branch.store, self.id, self._on_wake(branch), emit)
+        waker = make_waker(branch.store, self.id, branch.wake_for, emit)
         if waker is not None and branch.sources:
             tasks.append(asyncio.create_task(waker.serve(), name="holdfast-waker"))
         round_context = RoundContext(
@@ -364,13 +362,6 @@ class Worker:
 
     def _forget(self, batch: Iterable[Ended]) -> None:
         self.holdings.forget(batch)
-
-    def _on_wake(self, branch: Branch) -> Callable[[str | None], None]:
-        def wake(queue: str | None) -> None:
-            if queue is None or queue in self.queues:
-                branch.wake.set()
-
-        return wake
 
     def _wake_from_any_thread(self) -> None:
         with suppress(RuntimeError):
