@@ -90,7 +90,7 @@ def test_jobs_that_go_back_to_their_place_are_claimed_again_at_once(store: Store
     source._lanes[("noop",), True] = known(last)
     store.run(jobs.enqueue(new_job(**before(last, 100))))
     [lease] = store.run(jobs.claim("mail", limit=1))
-    run(store, source.settle([], [PutBack(lease.id, lease.fence, None, 1)], "w"))
+    run(store, source.settle([PutBack(lease.id, lease.fence, None, 1)], "w"))
 
     assert [again.id for again in run(store, source.claim({"noop": 30_000}, 10, "w"))] == [lease.id]
 
@@ -163,7 +163,7 @@ def test_a_reap_or_a_return_that_was_rolled_back_taught_nothing(store: Store, la
 
     with suppress(Undone), store.transaction() as link:
         drive(source.reap([], 10, lambda *_: 0.0), link.session)
-        drive(source.settle([], [PutBack(lease.id, lease.fence, None, 1)], "w"), link.session)
+        drive(source.settle([PutBack(lease.id, lease.fence, None, 1)], "w"), link.session)
         drive(source.release_strays("w", []), link.session)
         raise Undone
     assert (lanes._floors, source._look_back._clean_at) == (floors, None)

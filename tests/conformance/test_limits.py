@@ -73,7 +73,7 @@ def test_a_job_with_the_longest_times_is_kept(hf):
     assert {lease.job_id, *(other.job_id for other in others)} == {made.id, *(one.id for one in many)}
     assert lease.lease_ms == LONGEST_LEASE * 1000
     assert hf.store.run(jobs.renew([(lease, lease.lease_ms)])).kept == {lease.job_id}
-    hf.store.run(jobs.settle(returns=[PutBack(lease.id, lease.fence, delay_ms=round(2 * LONGEST * 1000))]))
+    hf.store.run(jobs.settle([PutBack(lease.id, lease.fence, delay_ms=round(2 * LONGEST * 1000))]))
     assert hf.store.run(admin.show(lease.job_id)).state == "pending"
     assert hf.store.run(admin.show(later.id)).state == "pending"
 

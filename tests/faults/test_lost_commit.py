@@ -264,8 +264,9 @@ def batch(leases: list[Lease]) -> Flow[jobs.Settled]:
             Finish(done.id, done.fence, "done", '"ok"'),
             Finish(dropped.id, dropped.fence, "done", keep=False),
             Finish(dead.id, dead.fence, "dead", None, failure(), "group"),
-        ],
-        [PutBack(retried.id, retried.fence, 60_000, 0, failure()), PutBack(released.id, released.fence, None, 1)],
+            PutBack(retried.id, retried.fence, 60_000, 0, failure()),
+            PutBack(released.id, released.fence, None, 1),
+        ]
     )
 
 
@@ -273,8 +274,8 @@ SETTLES: dict[str, tuple[int, Settle]] = {
     "done": (1, lambda held: jobs.settle([Finish(held[0].id, held[0].fence, "done", '"ok"')])),
     "dropped": (1, lambda held: jobs.settle([Finish(held[0].id, held[0].fence, "done", keep=False)])),
     "dead": (1, lambda held: jobs.settle([Finish(held[0].id, held[0].fence, "dead", None, failure(), "group")])),
-    "retry": (1, lambda held: jobs.settle([], [PutBack(held[0].id, held[0].fence, 60_000, 0, failure())])),
-    "release": (1, lambda held: jobs.settle([], [PutBack(held[0].id, held[0].fence, None, 1)])),
+    "retry": (1, lambda held: jobs.settle([PutBack(held[0].id, held[0].fence, 60_000, 0, failure())])),
+    "release": (1, lambda held: jobs.settle([PutBack(held[0].id, held[0].fence, None, 1)])),
     "all-at-once": (5, batch),
 }
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.values.ids import new_id
-from holdfast.values.rows import Finish, PutBack
 from holdfast.worker.executor import Executor
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.work import Work
@@ -42,9 +41,7 @@ class MiniWorker:
 
     async def _run(self, source: Any, work: Work) -> None:
         ended = await self._executor.attempt(work)
-        finishes = [ended.write] if isinstance(ended.write, Finish) else []
-        returns = [ended.write] if isinstance(ended.write, PutBack) else []
-        settled = await self.app.store.arun(source.settle(finishes, returns, self.id))
+        settled = await self.app.store.arun(source.settle([ended.write] if ended.write else [], self.id))
         self.settled.append((work.lease.kind, "lost" if settled.lost else "done"))
 
     async def drain(self) -> None:

@@ -20,11 +20,11 @@ def claim(do: Do, jobs: PdoQueue, limit: int = 10, worker: str = "w") -> list[Le
 
 
 def finish(do: Do, jobs: PdoQueue, lease: Lease, outcome: Any = "done", error: str | None = None) -> Any:
-    return do(jobs.settle([Finish(lease.id, lease.fence, outcome, None, error)], [], "w"))
+    return do(jobs.settle([Finish(lease.id, lease.fence, outcome, None, error)], "w"))
 
 
 def put_back(do: Do, jobs: PdoQueue, lease: Lease, delay_ms: int | None = 0, attempts_back: int = 0) -> Any:
-    return do(jobs.settle([], [PutBack(lease.id, lease.fence, delay_ms, attempts_back)], "w"))
+    return do(jobs.settle([PutBack(lease.id, lease.fence, delay_ms, attempts_back)], "w"))
 
 
 def envelope(**changes: Any) -> dict[str, Any]:

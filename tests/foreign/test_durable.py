@@ -82,7 +82,7 @@ def claim(do: Do, steps: DurableSteps, limit: int = 10, worker: str = "w") -> li
 
 def finish(do: Do, steps: DurableSteps, lease: Lease, worker: str = "w", **more: Any) -> Any:
     fields = {"outcome": "done", "result": '{"pages":3}'} | more
-    return do(steps.settle([Finish(lease.id, lease.fence, **fields)], [], worker))
+    return do(steps.settle([Finish(lease.id, lease.fence, **fields)], worker))
 
 
 # Claim
@@ -292,7 +292,7 @@ def test_a_snooze_puts_the_task_off_for_every_reader(
 def test_a_released_task_is_free_at_once(do: Do, steps: DurableSteps, sql: Sql, clock: Clock) -> None:
     dispatch(sql, "r1:0", clock)
     [lease] = claim(do, steps)
-    do(steps.settle([], [PutBack(lease.id, lease.fence, None, 1)], "w"))
+    do(steps.settle([PutBack(lease.id, lease.fence, None, 1)], "w"))
     assert sql.one("select claimed_by, claimed_at from durable_transport_tasks") == (None, None)
     assert ids(claim(do, steps)) == ["r1:0"]
 
@@ -327,7 +327,7 @@ def test_a_lost_claim_writes_nothing(do: Do, steps: DurableSteps, sql: Sql, cloc
     clock.advance(31)
     [now] = claim(do, steps, worker=taker)
     assert finish(do, steps, late).lost == {"r1:0"}
-    assert do(steps.settle([], [PutBack(late.id, late.fence, 0)], "w")).lost == {"r1:0"}
+    assert do(steps.settle([PutBack(late.id, late.fence, 0)], "w")).lost == {"r1:0"}
     assert do(steps.renew([late], "w")).kept == set()
     with pytest.raises(LeaseLost):
         do(steps.complete(late, None, keep=True, worker="w"))
@@ -353,7 +353,7 @@ def test_an_outcome_may_be_written_again_when_its_answer_was_lost(
     done, released = claim(do, steps)
     for _ in range(2):
         assert finish(do, steps, done).done == {"r1:0"}
-        assert do(steps.settle([], [PutBack(released.id, released.fence, 60_000)], "w")).done == {"r2:0"}
+        assert do(steps.settle([PutBack(released.id, released.fence, 60_000)], "w")).done == {"r2:0"}
     # The engine has read it and sent the next attempt: still nothing of the old outcome may be written.
     sql("delete from durable_transport_results")
     dispatch(sql, "r1:0", clock, attempt=2)

@@ -117,7 +117,7 @@ def test_a_reclaim_races_the_late_holders_ack_and_one_of_them_wins(
     queue.publish(URN, {})
     [late] = hf.store.run(claim(queue))
     clock.advance(90)
-    ack = queue.settle([Finish(late.id, late.fence, "done")], [], "w")
+    ack = queue.settle([Finish(late.id, late.fence, "done")], "w")
     with stepped(hf.store, ack) as acking:
         acking.step_through("held")
         if hf.store.embedded:
@@ -139,7 +139,7 @@ def test_a_dead_letter_and_its_delete_are_one_transaction(
     queue.publish(URN, {})
     [lease] = hf.store.run(claim(queue))
     onlooker = join(SqlPeer)
-    bury = queue.settle([Finish(lease.id, lease.fence, "dead")], [], "w")
+    bury = queue.settle([Finish(lease.id, lease.fence, "dead")], "w")
     counts = "select (select count(*) from jobs), (select count(*) from jobs_failed)"
     watch_every_step(hf, bury, lambda: onlooker.run(counts)[0][0], before=(1, 0), after=(0, 1))
 
@@ -227,7 +227,7 @@ def test_a_result_and_the_end_of_its_task_are_one_transaction(
     dispatch(sql, "r1:0", clock)
     [lease] = hf.store.run(claim(served))
     onlooker = join(SqlPeer)
-    end = served.settle([Finish(lease.id, lease.fence, "done", "1")], [], "w")
+    end = served.settle([Finish(lease.id, lease.fence, "done", "1")], "w")
     counts = "select (select count(*) from durable_transport_tasks), (select count(*) from durable_transport_results)"
     watch_every_step(hf, end, lambda: onlooker.run(counts)[0][0], before=(1, 0), after=(0, 1))
 

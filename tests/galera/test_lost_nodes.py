@@ -47,8 +47,8 @@ class Crash:
             [
                 Finish(self.done.id, self.done.fence, "done", '"ok"'),
                 Finish(self.dropped.id, self.dropped.fence, "done", keep=False),
-            ],
-            [PutBack(self.retried.id, self.retried.fence, 60_000, 0, failure())],
+                PutBack(self.retried.id, self.retried.fence, 60_000, 0, failure()),
+            ]
         )
 
     def claim(self) -> Flow[list[Lease]]:

@@ -61,7 +61,7 @@ COLUMNS = {
     name: list(first_statement(work).batch or {})
     for name, work in {
         "renew": jobs.renew([(Held("", 1), 1)]),
-        "put_back": jobs.settle([], [PutBack("", 1)]),
+        "put_back": jobs.settle([PutBack("", 1)]),
         "finish": jobs.settle([Finish("", 1, "done")]),
         "drop": jobs.settle([Finish("", 1, "done", keep=False)]),
     }.items()

@@ -99,7 +99,7 @@ def held(store: Store, size: int) -> Iterator[list[Lease]]:
     leases = store.run(jobs.claim("mail", limit=size, leases=KINDS))
     assert len(leases) == size
     yield leases
-    store.run(jobs.settle([], [PutBack(lease.id, lease.fence, None, 1) for lease in leases]))
+    store.run(jobs.settle([PutBack(lease.id, lease.fence, None, 1) for lease in leases]))
 
 
 def assert_bounded(plan: Plan, size: int) -> None:
@@ -142,7 +142,7 @@ def test_claim_does_not_walk_over_jobs_for_later(store: Store, connection: Any, 
 SETTLES: dict[str, Callable[[list[Lease]], Flow[Any]]] = {
     "finish": lambda held: jobs.settle([Finish(lease.id, lease.fence, "done", "{}") for lease in held]),
     "drop": lambda held: jobs.settle([Finish(lease.id, lease.fence, "done", keep=False) for lease in held]),
-    "put_back": lambda held: jobs.settle([], [PutBack(lease.id, lease.fence, 1_000, 0, failure()) for lease in held]),
+    "put_back": lambda held: jobs.settle([PutBack(lease.id, lease.fence, 1_000, 0, failure()) for lease in held]),
     "renew": lambda held: jobs.renew([(lease, 30_000) for lease in held]),
 }
 

@@ -152,9 +152,9 @@ def test_a_reaper_that_comes_after_a_begin_knows_of_it(pg: Store, look: Look) ->
 @pytest.mark.parametrize("how", ["done", "dropped", "retry"])
 def test_a_settle_that_meets_a_reaper_waits_and_is_refused(pg: Store, look: Look, how: str, attempts: int) -> None:
     [lease] = expired(pg, max_attempts=attempts)
-    finishes = [Finish(lease.id, lease.fence, "done", keep=how == "done")] if how != "retry" else []
-    returns = [PutBack(lease.id, lease.fence, 0, 0, failure())] if how == "retry" else []
-    with stepped(pg, jobs.reap()) as reaper, stepped(pg, jobs.settle(finishes, returns)) as settle:
+    done = Finish(lease.id, lease.fence, "done", keep=how == "done")
+    end = PutBack(lease.id, lease.fence, 0, 0, failure()) if how == "retry" else done
+    with stepped(pg, jobs.reap()) as reaper, stepped(pg, jobs.settle([end])) as settle:
         reaper.rest()
         answer = blocked(settle, settle.commit)
         reaper.commit()
@@ -223,7 +223,7 @@ def test_a_renewal_that_meets_a_reaper_is_left_out(pg: Store) -> None:
 def test_two_settles_of_one_lease_write_once(pg: Store, look: Look) -> None:
     [lease] = claimed(pg)
     done = jobs.settle([Finish(lease.id, lease.fence, "done", '"mine"')])
-    retry = jobs.settle([], [PutBack(lease.id, lease.fence, 0, 0, failure())])
+    retry = jobs.settle([PutBack(lease.id, lease.fence, 0, 0, failure())])
     with stepped(pg, done) as one, stepped(pg, retry) as two:
         one.rest()
         answer = blocked(two, two.commit)

@@ -52,7 +52,7 @@ def reap(
     if finishes:
         # One that is finished already, from whatever cause, would keep the others from being written.
         yield from ask("take_back", ids=[one.id for one in finishes])
-    settled = yield from settle(finishes, [one for one in writes if isinstance(one, PutBack)])
+    settled = yield from settle(writes)
     taken = [one for one in expired if str(one.id) in settled.done]
     return [Reaped(str(e.id), e.queue, e.kind, e.attempt, e.leased_by, verdicts[str(e.id)].outcome) for e in taken]
 

@@ -5,15 +5,15 @@ A return to the queue raises the fence as a claim does, and only the holder of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.errors import LeaseLost
 from holdfast.flow import Columns, Rows, Steps, ask, flow
 from holdfast.life.source import Settled
-from holdfast.values.rows import Finish, Held, Lease, PutBack
+from holdfast.values.rows import End, Finish, Held, Lease, PutBack
 
 
-def by_id(one: Held | Lease | Finish | PutBack) -> str:
+def by_id(one: Held | Lease | End) -> str:
     """Sort a batch of held jobs: PostgreSQL finds a row's place in it by halving, and locks are taken in one order."""
     return str(one.id)
 
@@ -24,33 +24,42 @@ def held_columns(leases: Iterable[Held | Lease | Finish]) -> Columns:
 
 
 @flow
-def settle(finishes: Sequence[Finish] = (), returns: Sequence[PutBack] = ()) -> Steps[Settled]:
-    """Write the outcomes of a batch of leases: finished rows move, retried ones return, lost ones change nothing.
+def settle(ends: Sequence[End] = ()) -> Steps[Settled]:
+    """Write how a batch of leases ended: finished rows move, retried ones return, lost ones change nothing.
 
     Each job may be in it once.
     Commits: its own. Safe to repeat: when the reply to COMMIT was lost, the second try finds what the first one wrote
     (a finished row with this fence, no row at all where nothing is kept, a raised fence on a returned one).
     After a crash: before commit all stay leased and are reaped later; after it none of them runs again by this lease.
     """
-    kept = [one for one in finishes if one.keep]
-    dropped = [one for one in finishes if not one.keep]
-    writes: list[tuple[str, Columns]] = []
-    if kept:
-        writes.append(("finish", _finish_columns(kept)))
-    if dropped:
-        writes.append(("drop", held_columns(dropped)))
-    if returns:
-        writes.append(("put_back", return_columns(returns)))
+    writes = list(_writes(ends))
     written: set[str] = set()
     for name, batch in writes:
         rows = yield from ask(name, batch=batch, alone=len(writes) == 1)
         written.update(map(str, batch["id"]) if _all_of_them(rows) else [str(row[0]) for row in rows])
-    if len(written) == len(finishes) + len(returns):
+    if len(written) == len(ends):
         return Settled(written)
-    everything: list[Finish | PutBack] = [*finishes, *returns]
-    missing = [one for one in everything if str(one.id) not in written]
-    written |= yield from _written_before(missing, gone_is_done={str(one.id) for one in dropped})
-    return Settled(written, {str(one.id) for one in missing} - written)
+    missing = [end for end in ends if str(end.id) not in written]
+    written |= yield from _written_before(missing)
+    return Settled(written, {str(end.id) for end in missing} - written)
+
+
+def _writes(ends: Sequence[End]) -> Iterator[tuple[str, Columns]]:
+    """Sort ends into the statements that write them, each with its batch."""
+    kept: list[Finish] = []
+    dropped: list[Finish] = []
+    returned: list[PutBack] = []
+    for end in ends:
+        if isinstance(end, Finish):
+            (kept if end.keep else dropped).append(end)
+        else:
+            returned.append(end)
+    if kept:
+        yield "finish", _finish_columns(kept)
+    if dropped:
+        yield "drop", held_columns(dropped)
+    if returned:
+        yield "put_back", return_columns(returned)
 
 
 def _all_of_them(rows: Rows) -> bool:
@@ -58,7 +67,7 @@ def _all_of_them(rows: Rows) -> bool:
     return len(rows) == 1 and rows[0][0] is None
 
 
-def _written_before(missing: Sequence[Finish | PutBack], gone_is_done: set[str]) -> Steps[set[str]]:
+def _written_before(missing: Sequence[End]) -> Steps[set[str]]:
     """Ask which writes an earlier try of the same batch had committed before its reply was lost."""
     ids = [one.id for one in missing]
     finished = {str(job_id): fence for job_id, fence in (yield from ask("settled", ids=ids))}
@@ -69,7 +78,7 @@ def _written_before(missing: Sequence[Finish | PutBack], gone_is_done: set[str])
         if isinstance(one, PutBack):
             # A reaper raises the fence twice, so one more is this holder's own return.
             written = live.get(job_id) == one.fence + 1
-        elif job_id in gone_is_done:
+        elif not one.keep:
             # A finished row of an older lease was there before; only one of a later lease says that this one was lost.
             written = job_id not in live and finished.get(job_id, one.fence) <= one.fence
         else:
@@ -89,7 +98,7 @@ def return_columns(returns: Sequence[PutBack]) -> Columns:
     return _transposed(PutBack._fields, returns)
 
 
-def _transposed(names: Sequence[str], rows: Sequence[Finish | PutBack]) -> Columns:
+def _transposed(names: Sequence[str], rows: Sequence[End]) -> Columns:
     return dict(zip(names, map(list, zip(*sorted(rows, key=by_id), strict=True)), strict=True))
 
 

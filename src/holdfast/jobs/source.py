@@ -11,7 +11,7 @@ from holdfast.flow import Flow, Steps
 from holdfast.jobs.positions import Lanes, LookBack, Start
 from holdfast.life.expiry import Backoff
 from holdfast.life.source import LearningFlow, Renewed, Settled, Source
-from holdfast.values.rows import Finish, Lease, PutBack, Reaped
+from holdfast.values.rows import End, Lease, PutBack, Reaped
 
 
 class JobsSource:
@@ -64,9 +64,10 @@ class JobsSource:
     def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         return jobs.renew([(lease, lease.lease_ms) for lease in leases], begun)
 
-    def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Flow[Settled]:
-        settling = jobs.settle(finishes, returns)
-        if any(one.delay_ms is None for one in returns):
+    def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
+        settling = jobs.settle(ends)
+        # The set first: it is made without a step of ours for each job, and a batch with returns is rare.
+        if PutBack in set(map(type, ends)) and any(isinstance(end, PutBack) and end.delay_ms is None for end in ends):
             return LearningFlow("settle", settling.start, self._step_back)
         return settling
 

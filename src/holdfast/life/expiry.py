@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from holdfast.values.failure import ErrorRecord, fingerprint
-from holdfast.values.rows import MOST_LAPSES, Expired, Finish, PutBack, when
+from holdfast.values.rows import MOST_LAPSES, End, Expired, Finish, PutBack, when
 
 LEASE_EXPIRED = "LeaseExpired"
 Backoff = Callable[[str, int], float]
@@ -23,7 +23,7 @@ NOT_COUNTED = f"{_RAN_OUT} This attempt was not counted, because another job may
 class Verdict(NamedTuple):
     """What to write about an expired lease, and what it is called."""
 
-    write: Finish | PutBack
+    write: End
     outcome: Literal["retry", "released", "dead", "cancelled"]
 
 

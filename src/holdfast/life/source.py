@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.flow import Flow, Steps, flow
 from holdfast.life.expiry import Backoff
-from holdfast.values.rows import Finish, Lease, PutBack, Reaped
+from holdfast.values.rows import End, Lease, Reaped
 
 T = TypeVar("T")
 
@@ -76,8 +76,11 @@ class Source(Protocol):
     def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         """Put off the end of held leases; `begun` names the jobs whose handler has been called."""
 
-    def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Flow[Settled]:
-        """Write outcomes."""
+    def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
+        """Write how leases ended, each job at most once.
+
+        Lenient: what an earlier try of the same batch wrote counts as written.
+        """
 
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
         """Complete one job inside a transaction that also holds its effect. Raises: LeaseLost."""

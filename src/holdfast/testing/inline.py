@@ -24,7 +24,7 @@ from holdfast.testing.django_tests import check_database
 from holdfast.values.failure import words
 from holdfast.values.payload import decode_value
 from holdfast.values.retry import Duration, seconds
-from holdfast.values.rows import Finish, Lease, PutBack
+from holdfast.values.rows import Finish, Lease
 from holdfast.values.views import JobView
 from holdfast.worker.executor import Executor
 from holdfast.worker.handler_threads import Threads
@@ -122,10 +122,8 @@ class _Inline:
 
     async def _attempt(self, work: Work) -> Ended:
         ended = await self._executor.attempt(work)
-        if isinstance(ended.write, Finish):
+        if ended.write is not None:
             await self._app.store.arun(jobs.settle([ended.write]))
-        elif isinstance(ended.write, PutBack):
-            await self._app.store.arun(jobs.settle([], [ended.write]))
         if ended.event is not None:
             self._app.events.emit(ended.event)
         if self._raise and ended.error is not None:

@@ -362,7 +362,7 @@ def test_a_job_that_is_finished_already_keeps_no_other_from_the_dead_letters(do:
 def test_strays_are_given_back_in_whatever_order_the_table_has_them(do: Do, clock: Clock, look: Look) -> None:
     new = [new_job(priority=place % 7, lease_ms=1_000 * (1 + place * 17 % 40)) for place in range(40)]
     do(jobs.enqueue_many(new))
-    do(jobs.settle([], [PutBack(lease.id, lease.fence, None, 1) for lease in do(jobs.claim("mail", limit=13))]))
+    do(jobs.settle([PutBack(lease.id, lease.fence, None, 1) for lease in do(jobs.claim("mail", limit=13))]))
     for _ in range(4):
         assert len(do(jobs.claim("mail", limit=10, worker="w1"))) == 10
 

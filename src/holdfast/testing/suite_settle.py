@@ -36,8 +36,8 @@ SETTLES: dict[str, Write] = {
     "dropped": lambda lease: jobs.settle([Finish(lease.id, lease.fence, "done", keep=False)]),
     "dead": lambda lease: jobs.settle([Finish(lease.id, lease.fence, "dead", None, failure(), "group")]),
     "cancelled": lambda lease: jobs.settle([Finish(lease.id, lease.fence, "cancelled")]),
-    "retry": lambda lease: jobs.settle([], [PutBack(lease.id, lease.fence, 0, 0, failure())]),
-    "release": lambda lease: jobs.settle([], [PutBack(lease.id, lease.fence, None, 1)]),
+    "retry": lambda lease: jobs.settle([PutBack(lease.id, lease.fence, 0, 0, failure())]),
+    "release": lambda lease: jobs.settle([PutBack(lease.id, lease.fence, None, 1)]),
 }
 
 every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
@@ -275,11 +275,9 @@ def test_a_batch_settles_each_job_its_own_way(do: Do, clock: Clock, look: Look) 
                 Finish(dead.id, dead.fence, "dead", None, failure("no"), "group"),
                 Finish(cancelled.id, cancelled.fence, "cancelled"),
                 Finish(lost.id, lost.fence, "done"),
-            ],
-            [
                 PutBack(retried.id, retried.fence, 1_000, 0, failure("later")),
                 PutBack(released.id, released.fence, None, 1),
-            ],
+            ]
         )
     )
     written = {lease.job_id for lease in (done, dropped, dead, cancelled, retried, released)}
@@ -301,11 +299,11 @@ def test_a_batch_settles_each_job_its_own_way(do: Do, clock: Clock, look: Look) 
 def test_a_large_batch_in_any_order_gives_each_job_its_own_outcome(do: Do, clock: Clock, look: Look, lost: int) -> None:
     do(jobs.enqueue_many([new_job() for _ in range(40)]))
     # Some have been given back before, so that their fences are higher than those of the others.
-    do(jobs.settle([], [PutBack(lease.id, lease.fence, None, 1) for lease in do(jobs.claim("mail", limit=13))]))
+    do(jobs.settle([PutBack(lease.id, lease.fence, None, 1) for lease in do(jobs.claim("mail", limit=13))]))
     held = do(jobs.claim("mail", limit=40))
     assert len({lease.fence for lease in held}) == 2
     stale = {lease.job_id for lease in held[-lost or 40 :]}
-    do(jobs.settle([], [PutBack(lease.id, lease.fence, 3_600_000) for lease in held if lease.job_id in stale]))
+    do(jobs.settle([PutBack(lease.id, lease.fence, 3_600_000) for lease in held if lease.job_id in stale]))
     Random(lost).shuffle(held)
     ends = [
         Finish(lease.id, lease.fence, "done", f'"{lease.job_id}"')
@@ -325,7 +323,7 @@ def test_a_large_batch_in_any_order_gives_each_job_its_own_outcome(do: Do, clock
 
 def test_a_large_batch_of_returns_in_any_order_gives_each_job_its_own_delay(do: Do, clock: Clock, look: Look) -> None:
     do(jobs.enqueue_many([new_job() for _ in range(40)]))
-    do(jobs.settle([], [PutBack(lease.id, lease.fence, None, 1) for lease in do(jobs.claim("mail", limit=13))]))
+    do(jobs.settle([PutBack(lease.id, lease.fence, None, 1) for lease in do(jobs.claim("mail", limit=13))]))
     held = do(jobs.claim("mail", limit=40))
     Random(0).shuffle(held)
     delays = {lease.job_id: (place, place % 2) for place, lease in enumerate(held, 1)}
@@ -334,7 +332,7 @@ def test_a_large_batch_of_returns_in_any_order_gives_each_job_its_own_delay(do: 
         for place, lease in enumerate(held, 1)
     ]
 
-    assert do(jobs.settle([], returns)) == jobs.Settled(set(delays), set())
+    assert do(jobs.settle(returns)) == jobs.Settled(set(delays), set())
 
     for row in look.live():
         delay, back = delays[row.id]
@@ -347,8 +345,12 @@ def test_a_repeated_mixed_batch_gives_the_same_answer(do: Do, clock: Clock, look
     done, dropped, retried, lost = do(jobs.claim("mail", limit=4))
     do(jobs.complete(lost._replace(), '"by another way"', keep=True))
     batch = jobs.settle(
-        [Finish(done.id, done.fence, "done"), Finish(dropped.id, dropped.fence, "done", keep=False)],
-        [PutBack(retried.id, retried.fence, 0, 0, failure()), PutBack(lost.id, lost.fence, 0, 0, failure())],
+        [
+            Finish(done.id, done.fence, "done"),
+            PutBack(retried.id, retried.fence, 0, 0, failure()),
+            Finish(dropped.id, dropped.fence, "done", keep=False),
+            PutBack(lost.id, lost.fence, 0, 0, failure()),
+        ]
     )
     first = do(batch)
     before = (look.live(), look.over())

@@ -136,6 +136,10 @@ class PutBack(NamedTuple):
     lapses: int | None = None
 
 
+# What a worker writes about a lease that it gives up.
+End = Finish | PutBack
+
+
 class Expired(NamedTuple):
     """A lease that ran out: the columns of the `reap_pick` query in their order."""
 

@@ -11,9 +11,9 @@ from holdfast import events
 from holdfast.errors import StoreError, UniqueViolation
 from holdfast.flow import Flow
 from holdfast.values.failure import words
-from holdfast.values.rows import Finish, PutBack
+from holdfast.values.rows import End, Finish
 from holdfast.worker.outcomes import Outcomes, measures
-from holdfast.worker.work import Ended, Write
+from holdfast.worker.work import Ended
 
 # Unwritten outcomes above which slots wait: what a crash would run again is bounded by it.
 UNWRITTEN_LIMIT = 5_000
@@ -105,11 +105,10 @@ class Settler:
             self._empty.set()
 
     async def _settle(self, batch: list[Ended]) -> None:
-        finishes = [ended.write for ended in batch if isinstance(ended.write, Finish)]
-        returns = [ended.write for ended in batch if isinstance(ended.write, PutBack)]
+        ends = [ended.write for ended in batch if ended.write is not None]
         source, asked_at = batch[0].work.source, time.monotonic()
         try:
-            settled = await self._run(source.settle(finishes, returns, self._worker))
+            settled = await self._run(source.settle(ends, self._worker))
         except Exception as error:
             await self._settle_apart(batch, error)
             return
@@ -141,7 +140,7 @@ class Settler:
         about = self._outcomes.about(ended.work)
         self._events.emit(events.SettleRefused(*about, str(error), **measures(ended.work)))
 
-    def _plainer(self, ended: Ended, error: Exception) -> Write | None:
+    def _plainer(self, ended: Ended, error: Exception) -> End | None:
         """Return the outcome with less in it; None when there is nothing left to leave out."""
         write = ended.write
         if isinstance(write, Finish) and isinstance(error, UniqueViolation) and write.keep:

@@ -12,9 +12,8 @@ from holdfast.handlers import Registration
 from holdfast.job import Job
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
-from holdfast.values.rows import Finish, Lease, PutBack, when
+from holdfast.values.rows import End, Lease, when
 
-Write = Finish | PutBack
 # Why an attempt must stop: its lease is gone, somebody cancelled the job, the worker stops.
 Interrupt = Literal["lost", "cancelled", "stop"]
 
@@ -114,7 +113,7 @@ class Ended:
     __slots__ = ("error", "event", "work", "write")
 
     def __init__(
-        self, work: Work, write: Write | None, event: events.JobEvent | None, error: BaseException | None = None
+        self, work: Work, write: End | None, event: events.JobEvent | None, error: BaseException | None = None
     ) -> None:
         self.work = work
         self.write = write

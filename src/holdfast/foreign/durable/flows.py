@@ -19,7 +19,7 @@ from holdfast.foreign.queries import Queries
 from holdfast.life.source import Renewed, Settled
 from holdfast.values.options import storable
 from holdfast.values.retry import whole
-from holdfast.values.rows import Finish, Lease, PutBack, when
+from holdfast.values.rows import End, Finish, Lease, PutBack, when
 
 NAME_LENGTH = 191
 # Rows one claim may lock, and how many it looks at.
@@ -214,9 +214,7 @@ def renew(tables: DurableTables, leases: Sequence[Lease], worker: str) -> Steps[
 
 
 @flow
-def settle(
-    tables: DurableTables, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str
-) -> Steps[Settled]:
+def settle(tables: DurableTables, ends: Sequence[End], worker: str) -> Steps[Settled]:
     """Write results and delete their tasks, together; give returned tasks back. A task that is not ours is left alone.
 
     Commits: its own. Safe to repeat: a task that is gone, or free, was settled by an earlier try whose answer was lost.
@@ -224,7 +222,6 @@ def settle(
     """
     now = yield from tables.now()
     settled = Settled()
-    ends: list[Finish | PutBack] = [*finishes, *returns]
     for end in ends:
         rows = yield from tables.ask("held", id=end.id)
         if _ours(rows, worker, end.fence):
@@ -237,13 +234,13 @@ def settle(
     return settled
 
 
-def _written_before(rows: Rows, end: Finish | PutBack) -> bool:
+def _written_before(rows: Rows, end: End) -> bool:
     if isinstance(end, PutBack):
         return bool(rows) and Task(*rows[0]).claimed_by is None
     return not rows
 
 
-def _end(tables: DurableTables, task: Task, end: Finish | PutBack, now: int) -> Steps[None]:
+def _end(tables: DurableTables, task: Task, end: End, now: int) -> Steps[None]:
     if isinstance(end, PutBack):
         # Free when it looks a lease old: a moment in the future works with every reader.
         again = None if end.delay_ms is None else now - tables.lease_ms + end.delay_ms - 1

@@ -17,7 +17,7 @@ from holdfast.foreign.source import ForeignHandler, ForeignSource
 from holdfast.life.source import Renewed, Settled, Source
 from holdfast.values.options import HandlerOptions
 from holdfast.values.retry import Duration, Retry
-from holdfast.values.rows import Finish, Lease, PutBack
+from holdfast.values.rows import End, Lease
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,8 +86,8 @@ class DurableSteps(ForeignSource):
     def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         return durable_transport.renew(self.tables, leases, worker)
 
-    def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Flow[Settled]:
-        return durable_transport.settle(self.tables, finishes, returns, worker)
+    def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
+        return durable_transport.settle(self.tables, ends, worker)
 
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
         return durable_transport.complete(self.tables, lease, result, worker)

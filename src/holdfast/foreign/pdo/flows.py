@@ -20,7 +20,7 @@ from holdfast.foreign.queries import Queries
 from holdfast.life.source import Renewed, Settled
 from holdfast.values.options import text
 from holdfast.values.retry import Duration, Retry, seconds, whole
-from holdfast.values.rows import Finish, Lease, PutBack, when
+from holdfast.values.rows import End, Lease, PutBack, when
 
 Unknown = Literal["fail", "delete", "release", "dead_letter"]
 UNKNOWN: tuple[Unknown, ...] = ("fail", "delete", "release", "dead_letter")
@@ -154,7 +154,7 @@ class Stamps:
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], list[str]] = {}
 
-    def of(self, lease: Lease | Finish | PutBack) -> list[str]:
+    def of(self, lease: Lease | End) -> list[str]:
         return [stamp_of(lease.fence), *self._known.get((str(lease.id), lease.fence), ())]
 
     def add(self, lease: Lease, stamp: str) -> None:
@@ -412,7 +412,7 @@ def _ours(rows: Rows, stamps: Collection[str]) -> bool:
 
 
 @flow
-def settle(tables: PdoTables, finishes: Sequence[Finish], returns: Sequence[PutBack], stamps: Stamps) -> Steps[Settled]:
+def settle(tables: PdoTables, ends: Sequence[End], stamps: Stamps) -> Steps[Settled]:
     """Acknowledge, bury or release reserved rows; a row whose reservation is no longer ours is left alone.
 
     Commits: its own. Safe to repeat: a row that is gone, or released, was settled by a try whose answer was lost.
@@ -420,7 +420,6 @@ def settle(tables: PdoTables, finishes: Sequence[Finish], returns: Sequence[PutB
     """
     now = yield from tables.now()
     settled = Settled()
-    ends: list[Finish | PutBack] = [*finishes, *returns]
     for end in ends:
         rows = yield from tables.ask("held", id=end.id)
         if rows and _ours(rows, stamps.of(end)):
@@ -433,13 +432,13 @@ def settle(tables: PdoTables, finishes: Sequence[Finish], returns: Sequence[PutB
     return settled
 
 
-def _written_before(rows: Rows, end: Finish | PutBack) -> bool:
+def _written_before(rows: Rows, end: End) -> bool:
     if isinstance(end, PutBack):
         return bool(rows) and Stored.of(rows[0]).reserved_at is None
     return not rows
 
 
-def _end(tables: PdoTables, row: Stored, end: Finish | PutBack, now: datetime) -> Steps[None]:
+def _end(tables: PdoTables, row: Stored, end: End, now: datetime) -> Steps[None]:
     envelope = read(row.payload)
     if isinstance(end, PutBack):
         attempts = envelope.attempts + 1 - end.attempts_back

@@ -16,7 +16,7 @@ from holdfast.foreign.source import ForeignHandler, ForeignSource
 from holdfast.life.source import Renewed, Settled, Source
 from holdfast.values.options import HandlerOptions, text
 from holdfast.values.retry import Duration, seconds
-from holdfast.values.rows import Finish, Lease, PutBack
+from holdfast.values.rows import End, Lease
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,8 +156,8 @@ class PdoQueue(ForeignSource):
     def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         return pdo.renew(self.tables, leases, self._stamps)
 
-    def settle(self, finishes: Sequence[Finish], returns: Sequence[PutBack], worker: str) -> Flow[Settled]:
-        return pdo.settle(self.tables, finishes, returns, self._stamps)
+    def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
+        return pdo.settle(self.tables, ends, self._stamps)
 
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
         return pdo.complete(self.tables, lease, self._stamps)
