@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast import Cancel, Fatal, Holdfast, Job, Retry, Snooze
-from holdfast.errors import ConfigError, LeaseLost
+from holdfast.errors import ConfigError, Conflict, LeaseLost
 from holdfast.foreign import DurableSteps
 from holdfast.testing.clock import Clock
-from holdfast.values.rows import Finish, Lease, PutBack
+from holdfast.values.rows import Finish, Lease, Park, PutBack
 from tests.foreign.conftest import Do, Sql, ids
 from tests.foreign.mini_worker import drain
 
@@ -441,3 +441,14 @@ def test_a_step_takes_one_input(steps: DurableSteps) -> None:
 def test_settings_that_break_a_rule_are_refused(hf: Holdfast, steps: DurableSteps, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         hf.foreign.durable(**settings)
+
+
+def test_a_step_cannot_wait_and_nothing_of_its_batch_is_written(
+    do: Do, steps: DurableSteps, sql: Sql, clock: Clock
+) -> None:
+    dispatch(sql, "r1:0", clock)
+    dispatch(sql, "r1:1", clock)
+    done, lease = claim(do, steps)
+    with pytest.raises(Conflict, match="durable engine have no place for a job that waits"):
+        do(steps.settle([Finish(done.id, done.fence, "done", "1"), Park(lease.id, lease.fence, "signal:x")], "w"))
+    assert tasks(sql) == ["r1:0", "r1:1"]

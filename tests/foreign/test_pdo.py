@@ -11,10 +11,11 @@ import pymysql
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.errors import InvalidPayload, LeaseLost, NoTransaction, PayloadTooLarge
+from holdfast.errors import Conflict, InvalidPayload, LeaseLost, NoTransaction, PayloadTooLarge
 from holdfast.foreign import PdoQueue
 from holdfast.store.dialects.mysql import split_url
 from holdfast.testing.clock import Clock
+from holdfast.values.rows import Finish, Park
 from tests.foreign.conftest import Do, Sql, ids
 from tests.foreign.rows import LIMIT, STAMP, URN, claim, envelope, failure, finish, insert, payload, put_back
 
@@ -366,3 +367,14 @@ def test_the_backoff_is_a_list_whose_last_delay_repeats(hf: Holdfast, jobs: PdoQ
     policy = jobs.handlers[URN].options.retry
     assert policy.max_attempts == 3
     assert [policy.delay(attempt) for attempt in (1, 2, 3, 4, 99)] == [1, 5, 15, 15, 15]
+
+
+def test_a_job_of_php_tables_cannot_wait_and_nothing_of_its_batch_is_written(
+    do: Do, jobs: PdoQueue, sql: Sql, clock: Clock
+) -> None:
+    jobs.publish(URN, {"order_id": 7})
+    jobs.publish(URN, {"order_id": 8})
+    done, lease = claim(do, jobs)
+    with pytest.raises(Conflict, match="PHP queues have no place for a job that waits"):
+        do(jobs.settle([Finish(done.id, done.fence, "done"), Park(lease.id, lease.fence, "signal:approved")], "w"))
+    assert len(sql("select id from jobs where reserved_at is not null")) == 2

@@ -1,4 +1,4 @@
-"""From version 1 to version 2, with jobs in the tables and workers of version 1 at them."""
+"""From each older version to the latest, with jobs in the tables and workers of the older version at them."""
 
 import re
 import threading
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from holdfast import Holdfast, jobs
+from holdfast import Holdfast, admin, jobs
 from holdfast.errors import DatabaseBusy
 from holdfast.store import Store, migrate
 from holdfast.store.catalogue import Query
@@ -20,7 +20,7 @@ from holdfast.values.ids import new_id
 WAITING, BUSY = 60, 40
 NOW = {"sqlite": "unixepoch() * 1000000", "postgres": "statement_timestamp()", "mysql": "utc_timestamp(6)"}
 LONG_AGO = {"sqlite": "1", "postgres": "timestamptz '2001-01-01'", "mysql": "'2001-01-01'"}
-# What the finished table took from the live one in version 1.
+# What the finished table took from the live one in versions 1 and 2.
 FINISHED = (
     "id, fence, available_at, created_at, leased_at, attempts, max_attempts, lease_ms, replays, priority, bucket,"
     " queue, kind, key, unique_key, leased_by, payload, headers, progress, errors"
@@ -29,15 +29,14 @@ FINISHED = (
 
 @pytest.fixture(params=["sqlite", "pg", "mariadb", "mysql"], ids=["sqlite", "postgres", "mariadb", "mysql"])
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """A store of version 1."""
+    """A store without tables."""
     store = Store(request.getfixturevalue(f"{request.param}_url"))
-    store.run(migrate.apply(store.migrations[:1]))
     yield store
     store.close()
 
 
 def sql(store: Store, *texts: str) -> None:
-    """Run statements of version 1 in one transaction."""
+    """Run statements of an older version in one transaction."""
     with store.link() as link, link.transaction():
         for text in texts:
             if store.dialect.name == "mysql":
@@ -55,7 +54,7 @@ def add(store: Store, **columns: str) -> str:
 
 
 def claim_and_finish(store: Store, job_id: str) -> None:
-    """Do what a worker of version 1 does, in its words."""
+    """Do what a worker of an older version does, in its words."""
     lease = "update holdfast_jobs set state = 'leased', fence = fence + 1, attempts = attempts + 1, leased_by = 'old'"
     copy = (
         f"insert into holdfast_finished ({FINISHED}, outcome, finished_at)"  # noqa: S608 - names of columns
@@ -67,7 +66,7 @@ def claim_and_finish(store: Store, job_id: str) -> None:
 
 @contextmanager
 def old_worker(store: Store, ids: list[str]) -> Iterator[list[str]]:
-    """Work on jobs as version 1 did, on a thread, until the block ends and all are done."""
+    """Work on jobs as older versions did, on a thread, until the block ends and all are done."""
     done: list[str] = []
     failed: list[BaseException] = []
 
@@ -92,64 +91,103 @@ def old_worker(store: Store, ids: list[str]) -> Iterator[list[str]]:
     assert not failed, failed[0]
 
 
-def test_version_2_comes_while_jobs_wait_are_held_and_are_worked_on(store: Store) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_upgrade_comes_while_jobs_wait_are_held_and_are_worked_on(store: Store, version: int) -> None:
+    store.run(migrate.apply(store.migrations[:version]))
     waiting = [add(store) for _ in range(WAITING)]
     busy = [add(store) for _ in range(BUSY)]
     held = {"state": "'leased'", "attempts": "1", "fence": "1", "leased_at": "LONG_AGO", "lease_expires_at": "LONG_AGO"}
+    held |= {"began": "true"} if version > 1 else {}
     many, once = add(store, **held), add(store, **held, max_attempts="1")
-    assert store.run(migrate.version()) == 1
+    over = add(store)
+    claim_and_finish(store, over)
+    sql(store, "update holdfast_finished set outcome = 'dead'")
+    assert store.run(migrate.version()) == version
 
     with old_worker(store, busy) as done:
         while len(done) < 3:
             time.sleep(0.01)
-        assert [one.number for one in store.run(migrate.apply(store.migrations))] == [2]
+        applied = [one.number for one in store.run(migrate.apply(store.migrations))]
+        assert applied == list(range(version + 1, SCHEMA_VERSION + 1))
 
     store.check()
     look = Look(store.run, store)
     assert {row.id for row in look.live()} == {*waiting, many, once}
-    assert {row.id for row in look.over()} == set(busy)
-    assert {row.id: (row.lapses, row.began) for row in look.live()} == {
-        **dict.fromkeys(waiting, (0, False)),
-        many: (0, True),
-        once: (0, True),
+    assert {row.id for row in look.over()} == {*busy, over}
+    assert {row.id: (row.lapses, row.began, row.waits_for, row.followers) for row in look.live()} == {
+        **dict.fromkeys(waiting, (0, False, None, None)),
+        many: (0, True, None, None),
+        once: (0, True, None, None),
     }
     # Of what was held then, a single attempt is not made again.
     reaped = store.run(jobs.reap(backoff=lambda *_: 0))
     assert {one.id: one.outcome for one in reaped} == {many: "retry", once: "dead"}
+    # What was there before can do what is new.
+    for lease in store.run(jobs.claim("mail", limit=100)):
+        store.run(jobs.park(lease, "signal:upgrade"))
+    assert {row.state for row in look.live()} == {"waiting"}
+    assert len(store.run(jobs.wake([row.id for row in look.live()]))) == WAITING + 1
+    assert store.run(admin.retry(over, None)) == "replayed"
     for lease in store.run(jobs.claim("mail", limit=100)):
         store.run(jobs.complete(lease))
-    assert {row.id: row.outcome for row in look.over()} == dict.fromkeys([*busy, *waiting, many], "done") | {
-        once: "dead"
-    }
+    done = dict.fromkeys([*busy, *waiting, many, over], "done")
+    assert {row.id: row.outcome for row in look.over()} == done | {once: "dead"}
     assert look.live() == []
 
 
+PLACE_OF_ROWS = {
+    "postgres": "select pg_relation_filenode('{}')",
+    "mariadb": "select table_id from information_schema.innodb_sys_tables where name like concat(database(), '/{}')",
+    "mysql": "select table_id from information_schema.innodb_tables where name like concat(database(), '/{}')",
+}
+
+
+@pytest.mark.parametrize("database", ["postgres", "mariadb", "mysql"])
+def test_the_upgrade_to_waiting_jobs_copies_no_table(database: str, request: pytest.FixtureRequest) -> None:
+    store = Store(request.getfixturevalue("pg_url" if database == "postgres" else f"{database}_url"))
+    store.run(migrate.apply(store.migrations[:2]))
+    # MySQL makes an empty table anew, whatever it could do.
+    add(store)
+    claim_and_finish(store, add(store))
+    tables = ("holdfast_jobs", "holdfast_finished")
+    asked = [PLACE_OF_ROWS[database].format(table) for table in tables]
+    look = Look(store.run, store)
+    before = [look.rows(one) for one in asked]
+    assert all(len(rows) == 1 for rows in before)
+    store.run(migrate.apply(store.migrations))
+    assert [look.rows(one) for one in asked] == before
+    store.close()
+
+
 def test_a_second_apply_does_nothing(store: Store) -> None:
+    store.run(migrate.apply(store.migrations[:1]))
     job = add(store)
     assert len(store.run(migrate.apply(store.migrations))) == SCHEMA_VERSION - 1
     assert store.run(migrate.apply(store.migrations)) == []
     assert [lease.job_id for lease in store.run(jobs.claim("mail", limit=9))] == [job]
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("database", ["mariadb", "mysql"])
 def test_an_upgrade_that_was_cut_off_after_any_statement_can_be_run_again(
-    database: str, request: pytest.FixtureRequest
+    database: str, version: int, request: pytest.FixtureRequest
 ) -> None:
     """Where a change of the schema commits by itself."""
     server = request.getfixturevalue(database).start()
-    second = Store(server.fresh_database()).migrations[1]
-    for ran in range(len(second.statements) + 1):
+    cut, *rest = Store(server.fresh_database()).migrations[version:]
+    for ran in range(len(cut.statements) + 1):
         store = Store(server.fresh_database())
-        store.run(migrate.apply(store.migrations[:1]))
+        store.run(migrate.apply(store.migrations[:version]))
         waiting, held = add(store), add(store, state="'leased'", lease_expires_at="LONG_AGO", attempts="1")
         with store.link() as link:
-            for statement in second.statements[:ran]:
+            for statement in cut.statements[:ran]:
                 link.tell(statement)
-        assert store.run(migrate.version()) == 1
-        assert store.run(migrate.apply(store.migrations)) == [second]
+        assert store.run(migrate.version()) == version
+        assert store.run(migrate.apply(store.migrations)) == [cut, *rest]
         store.check()
         assert {row.id for row in Look(store.run, store).live()} == {waiting, held}
-        assert len(store.run(jobs.claim("mail", limit=9))) == 1
+        [lease] = store.run(jobs.claim("mail", limit=9))
+        store.run(jobs.park(lease, "signal:upgrade"))
         store.close()
 
 
@@ -170,5 +208,5 @@ def test_a_table_that_a_long_transaction_holds_is_not_waited_for_in_front_of_eve
         with psycopg.connect(pg_url, autocommit=True) as other:
             other.execute("set lock_timeout = '2s'")
             other.execute("update holdfast_jobs set priority = 1")
-    assert hf.migrate() == ["0002_deaths"]
+    assert hf.migrate() == ["0002_deaths", "0003_waiting"]
     hf.close()

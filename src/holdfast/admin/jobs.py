@@ -47,7 +47,7 @@ __all__ = [
     "show",
 ]
 
-STATES = ("pending", "leased", "done", "dead", "cancelled")
+STATES = ("pending", "waiting", "leased", "done", "dead", "cancelled")
 REPLAYABLE = ("dead", "cancelled")
 LONGEST_LIST = 100_000
 # A job may move between a write that missed it and the read that asks why; each round looks again.
@@ -181,9 +181,9 @@ def dead_groups(filter: Filter | None = None, limit: int = 50) -> Steps[list[Dea
 
 @flow
 def run_now(job_id: str, actor: str | None) -> Steps[None]:
-    """Make a waiting job due now, whatever backoff or schedule it had.
+    """Make a job due now, whatever backoff or schedule it had, and whatever it waits for.
 
-    Commits: its own. Raises: JobNotFound; Conflict unless the job is pending.
+    Commits: its own. Raises: JobNotFound; Conflict unless the job is pending or waiting.
     After a crash: nothing happened; safe to repeat.
     """
     job = _one(job_id)
@@ -191,14 +191,14 @@ def run_now(job_id: str, actor: str | None) -> Steps[None]:
         if (yield from _made_due(job, actor)):
             return
         state = yield from _state(job)
-        if state != "pending":
-            raise Conflict(f"Job {job} is {state}, and only a pending job can be made due. {_ADVICE[state]}")
+        if state not in ("pending", "waiting"):
+            raise Conflict(f"Job {job} is {state}, and only a pending or waiting job can be made due. {_ADVICE[state]}")
     raise _restless(job)
 
 
 @flow
 def retry(job_id: str, actor: str | None) -> Steps[Literal["due", "replayed"]]:
-    """Run a job again as soon as possible: a pending one becomes due, a dead or cancelled one is replayed.
+    """Run a job again as soon as possible: a pending or waiting one becomes due, a dead or cancelled one is replayed.
 
     Commits: its own. Raises: JobNotFound; Conflict for a leased or done job, and where a live job holds its unique key.
     After a crash: nothing happened; safe to repeat.
@@ -221,7 +221,9 @@ def retry(job_id: str, actor: str | None) -> Steps[Literal["due", "replayed"]]:
 
 @flow
 def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "requested"]]:
-    """End a pending job as cancelled, or ask the worker of a leased one to stop, which it hears at its next renewal.
+    """End a pending or waiting job as cancelled, or ask the worker of a leased one to stop.
+
+    It hears of that at its next renewal.
 
     Commits: its own. Raises: JobNotFound; Conflict for a finished job.
     After a crash: nothing happened; safe to repeat. A claim at the same moment wins or loses as a whole: the answer
@@ -240,7 +242,7 @@ def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "reques
             yield from _record("cancel_requested", actor, [(job, detail)])
             return "requested"
         state = yield from _state(job)
-        if state not in ("pending", "leased"):
+        if state not in ("pending", "waiting", "leased"):
             raise Conflict(f"Job {job} is {state} and cannot be cancelled. {_ADVICE[state]}")
     raise _restless(job)
 
@@ -413,7 +415,7 @@ def _limit(limit: int) -> int:
 def _view(row: Sequence[Any]) -> JobView:
     job_id, state, queue, kind, priority, attempts, most, fence, key, unique, payload, *rest = row
     headers, progress, result, errors, available, created, leased, expires, by, finished, group, replays, *last = rest
-    stop, lapses = last
+    stop, lapses, waits_for = last
     return JobView(
         id=str(job_id),
         state=state,
@@ -440,4 +442,6 @@ def _view(row: Sequence[Any]) -> JobView:
         replays=replays,
         cancel_requested=bool(stop),
         lapses=lapses,
+        # A claim leaves it as it was.
+        waits_for=None if state == "leased" else waits_for,
     )

@@ -185,6 +185,7 @@ def _fields(job: JobView) -> list[tuple[str, object]]:
         ("headers", job.headers or None),
         ("enqueued", moment(job.created_at)),
         ("due", moment(job.available_at) if job.state == "pending" else None),
+        ("waits for", job.waits_for),
         ("worker", job.leased_by),
         ("started", moment(job.leased_at)),
         ("lease ends", moment(job.lease_expires_at)),

@@ -20,9 +20,11 @@ from holdfast.jobs.reaping import stuck as stuck
 from holdfast.jobs.settling import cancel as cancel
 from holdfast.jobs.settling import complete as complete
 from holdfast.jobs.settling import kill as kill
+from holdfast.jobs.settling import park as park
 from holdfast.jobs.settling import release as release
 from holdfast.jobs.settling import retry as retry
 from holdfast.jobs.settling import settle as settle
 from holdfast.jobs.settling import snooze as snooze
+from holdfast.jobs.waiting import wake as wake
 from holdfast.life.source import Renewed as Renewed
 from holdfast.life.source import Settled as Settled

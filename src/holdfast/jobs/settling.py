@@ -6,11 +6,13 @@ A return to the queue raises the fence as a claim does, and only the holder of t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from holdfast.errors import LeaseLost
 from holdfast.flow import Columns, Rows, Steps, ask, flow
 from holdfast.life.source import Settled
-from holdfast.values.rows import End, Finish, Held, Lease, PutBack
+from holdfast.values.options import KEY_LENGTH, text
+from holdfast.values.rows import End, Finish, Held, Lease, Park, PutBack
 
 
 def by_id(one: Held | Lease | End) -> str:
@@ -25,11 +27,13 @@ def held_columns(leases: Iterable[Held | Lease | Finish]) -> Columns:
 
 @flow
 def settle(ends: Sequence[End] = ()) -> Steps[Settled]:
-    """Write how a batch of leases ended: finished rows move, retried ones return, lost ones change nothing.
+    """Write how a batch of leases ended: finished rows move, others return or wait, lost ones change
+    nothing.
 
     Each job may be in it once.
     Commits: its own. Safe to repeat: when the reply to COMMIT was lost, the second try finds what the first one wrote
     (a finished row with this fence, no row at all where nothing is kept, a raised fence on a returned one).
+    Raises: ConfigError for a park that does not say what it waits for; nothing is written then.
     After a crash: before commit all stay leased and are reaped later; after it none of them runs again by this lease.
     """
     writes = list(_writes(ends))
@@ -48,7 +52,7 @@ def _writes(ends: Sequence[End]) -> Iterator[tuple[str, Columns]]:
     """Sort ends into the statements that write them, each with its batch."""
     kept: list[Finish] = []
     dropped: list[Finish] = []
-    returned: list[PutBack] = []
+    returned: list[PutBack | Park] = []
     for end in ends:
         if isinstance(end, Finish):
             (kept if end.keep else dropped).append(end)
@@ -75,7 +79,7 @@ def _written_before(missing: Sequence[End]) -> Steps[set[str]]:
     before = set()
     for one in missing:
         job_id = str(one.id)
-        if isinstance(one, PutBack):
+        if not isinstance(one, Finish):
             # A reaper raises the fence twice, so one more is this holder's own return.
             written = live.get(job_id) == one.fence + 1
         elif not one.keep:
@@ -89,17 +93,25 @@ def _written_before(missing: Sequence[End]) -> Steps[set[str]]:
 
 
 def _finish_columns(finishes: Sequence[Finish]) -> Columns:
-    columns = _transposed(Finish._fields, finishes)
+    ordered: list[Finish] = sorted(finishes, key=by_id)
+    columns = _transposed(Finish._fields, ordered)
     del columns["keep"]
     return columns
 
 
-def return_columns(returns: Sequence[PutBack]) -> Columns:
-    return _transposed(PutBack._fields, returns)
+def return_columns(returns: Sequence[PutBack | Park]) -> Columns:
+    return _transposed((*PutBack._fields, "waits_for"), [_returned(one) for one in sorted(returns, key=by_id)])
 
 
-def _transposed(names: Sequence[str], rows: Sequence[End]) -> Columns:
-    return dict(zip(names, map(list, zip(*sorted(rows, key=by_id), strict=True)), strict=True))
+def _returned(one: PutBack | Park) -> tuple[Any, ...]:
+    if isinstance(one, PutBack):
+        return (*one, None)
+    waits_for = text(one.waits_for, "waits_for", KEY_LENGTH)
+    return (one.id, one.fence, one.delay_ms, one.attempts_back, one.error, one.lapses, waits_for)
+
+
+def _transposed(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 @flow
@@ -172,7 +184,16 @@ def release(lease: Lease | Held) -> Steps[None]:
     yield from _put_back_one(PutBack(lease.id, lease.fence, None, 1))
 
 
-def _put_back_one(one: PutBack) -> Steps[None]:
+@flow
+def park(lease: Lease | Held, waits_for: str, delay_ms: int | None = None) -> Steps[None]:
+    """Give the leased job back, without using an attempt, until it is woken or the delay is over.
+
+    Commits, After a crash: as `retry`. Raises: LeaseLost; ConfigError for what cannot be waited for.
+    """
+    yield from _put_back_one(Park(lease.id, lease.fence, waits_for, delay_ms))
+
+
+def _put_back_one(one: PutBack | Park) -> Steps[None]:
     rows = yield from ask("put_back", batch=return_columns([one]), alone=True)
     if not rows:
         raise LeaseLost(str(one.id), one.fence)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from holdfast.errors import Conflict
 from holdfast.flow import Flow, Steps, flow
 from holdfast.life.expiry import Backoff
-from holdfast.values.rows import End, Lease, Reaped
+from holdfast.values.rows import End, Finish, Lease, Park, PutBack, Reaped
 
 T = TypeVar("T")
 
@@ -80,6 +81,7 @@ class Source(Protocol):
         """Write how leases ended, each job at most once.
 
         Lenient: what an earlier try of the same batch wrote counts as written.
+        Raises: Conflict, before anything is written, for a park where the tables have no place for one.
         """
 
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
@@ -90,6 +92,17 @@ class Source(Protocol):
 
     def release_strays(self, worker: str, known: Sequence[Lease]) -> Flow[int] | None:
         """Give back what a lost reply to a claim left leased to us; None where it must wait for its lease to end."""
+
+
+def without_parks(ends: Sequence[End], tables: str) -> list[Finish | PutBack]:
+    """Return ends for tables that have no place for a job that waits.
+
+    Raises: Conflict.
+    """
+    written = [end for end in ends if not isinstance(end, Park)]
+    if len(written) < len(ends):
+        raise Conflict(f"{tables} have no place for a job that waits: finish it, or return it with a delay.")
+    return written
 
 
 @flow

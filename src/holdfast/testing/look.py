@@ -49,6 +49,8 @@ class Live(NamedTuple):
     errors: list[dict[str, Any]]
     began: bool
     lapses: int
+    waits_for: str | None
+    followers: int | None
 
 
 class Over(NamedTuple):
@@ -77,19 +79,22 @@ class Over(NamedTuple):
     progress: str | None
     result: str | None
     errors: list[dict[str, Any]]
+    followers: int | None
 
 
 _LIVE = """
 select id, queue, kind, state, fence, attempts, max_attempts, priority, available_at, created_at,
        leased_at, lease_expires_at, leased_by, cancel_requested, key, bucket, unique_key, lease_ms,
-       cast(payload as text), cast(headers as text), cast(progress as text), cast(errors as text), began, lapses
+       cast(payload as text), cast(headers as text), cast(progress as text), cast(errors as text),
+       began, lapses, waits_for, followers
   from holdfast_jobs
  order by id"""
 
 _OVER = """
 select id, queue, kind, outcome, fence, attempts, max_attempts, priority, available_at, created_at,
        leased_at, finished_at, leased_by, key, bucket, unique_key, lease_ms, fingerprint,
-       cast(payload as text), cast(headers as text), cast(progress as text), cast(result as text), cast(errors as text)
+       cast(payload as text), cast(headers as text), cast(progress as text), cast(result as text), cast(errors as text),
+       followers
   from holdfast_finished
  order by id"""
 

@@ -6,6 +6,7 @@ Import it into a test module beside the fixtures of `holdfast.testing.fixtures` 
 from holdfast.testing.suite_claim import *  # noqa: F403
 from holdfast.testing.suite_enqueue import *  # noqa: F403
 from holdfast.testing.suite_keys import *  # noqa: F403
+from holdfast.testing.suite_park import *  # noqa: F403
 from holdfast.testing.suite_reap import *  # noqa: F403
 from holdfast.testing.suite_repeat import *  # noqa: F403
 from holdfast.testing.suite_settle import *  # noqa: F403

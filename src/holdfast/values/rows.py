@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-State = Literal["pending", "leased"]
+State = Literal["pending", "waiting", "leased"]
 
 
 Outcome = Literal["done", "dead", "cancelled"]
@@ -136,8 +136,24 @@ class PutBack(NamedTuple):
     lapses: int | None = None
 
 
+class Park(NamedTuple):
+    """A leased job that gives its lease back and waits.
+
+    `waits_for` is a short text that the surface chooses (`signal:approved`, `children`). With `delay_ms` the job is due
+    by then at the latest, without it when it is woken. The other fields are as in `PutBack`.
+    """
+
+    id: Any
+    fence: int
+    waits_for: str
+    delay_ms: int | None = None
+    attempts_back: int = 1
+    error: str | None = None
+    lapses: int | None = None
+
+
 # What a worker writes about a lease that it gives up.
-End = Finish | PutBack
+End = Finish | PutBack | Park
 
 
 class Expired(NamedTuple):

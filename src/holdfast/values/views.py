@@ -56,6 +56,8 @@ class JobView:
     replays: int
     cancel_requested: bool
     lapses: int = 0
+    # What a parked job waits for.
+    waits_for: str | None = None
 
     @property
     def last_error(self) -> dict[str, Any] | None:
@@ -68,7 +70,10 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class QueueCount:
-    """How many jobs of one kind a queue holds; `pending` is `due` (available now) plus `scheduled`."""
+    """How many jobs of one kind a queue holds; `pending` is `due` (available now) plus `scheduled`.
+
+    `waiting` jobs are due when they are woken; those that wait with a deadline are among the scheduled.
+    """
 
     queue: str
     kind: str
@@ -79,6 +84,7 @@ class QueueCount:
     done: int
     dead: int
     cancelled: int
+    waiting: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return plain(self)

@@ -43,10 +43,10 @@
 -- other.
 select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
        progress, result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
-       finished_at, fingerprint, replays, cancel_requested, lapses
+       finished_at, fingerprint, replays, cancel_requested, lapses, waits_for
   from ((select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
                 progress, null as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
-                null as finished_at, null as fingerprint, replays, cancel_requested, lapses
+                null as finished_at, null as fingerprint, replays, cancel_requested, lapses, waits_for
            from holdfast_jobs
           where true
             -- insert state_filter
@@ -62,7 +62,7 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, u
          union all
         (select id, outcome, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
                 progress, result, errors, available_at, created_at, leased_at, null, leased_by,
-                finished_at, fingerprint, replays, false, 0
+                finished_at, fingerprint, replays, false, 0, null
            from holdfast_finished
           where true
             -- insert outcome_filter
@@ -96,15 +96,17 @@ select
     );
 
 -- queue_counts: count jobs by queue, kind and state.
-select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled)
+select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled),
+       sum(waiting)
   from (select queue, kind, sum(state = 'pending') as pending,
                sum(state = 'pending' and available_at <= :now) as due,
-               sum(state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled
+               sum(state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled,
+               sum(state = 'waiting') as waiting
           from holdfast_jobs
          group by queue, kind
          union all
         select queue, kind, 0, 0, 0, sum(outcome = 'done'), sum(outcome = 'dead'),
-               sum(outcome = 'cancelled')
+               sum(outcome = 'cancelled'), 0
           from holdfast_finished
          group by queue, kind) c
  group by queue, kind
@@ -145,24 +147,26 @@ select state from holdfast_jobs where id = :id
 union all
 select outcome from holdfast_finished where id = :id;
 
--- run_now: make a pending job due.
-select queue, kind from holdfast_jobs where id = :id and state = 'pending' for update;
-update holdfast_jobs set available_at = least(available_at, :now)
- where id = :id and state = 'pending';
+-- run_now: make a pending or waiting job due.
+select queue, kind from holdfast_jobs where id = :id and state <> 'leased' for update;
+update holdfast_jobs
+   set available_at = case when state = 'waiting' then :now else least(available_at, :now) end,
+       state = 'pending', waits_for = null
+ where id = :id and state <> 'leased';
 
--- cancel_pending: move a pending job to the finished table as cancelled.
+-- cancel_pending: move a pending or waiting job to the finished table as cancelled.
 -- A claim that came first leaves nothing to move.
 -- Differs: no writing CTE, so copy and delete are statements of one transaction.
-select queue, kind from holdfast_jobs where id = :id and state = 'pending' for update;
+select queue, kind, `key`, fence, followers from holdfast_jobs where id = :id and state <> 'leased' for update;
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
-     bucket, outcome, queue, kind, `key`, unique_key, leased_by, payload, headers, progress, errors)
+     bucket, outcome, queue, kind, `key`, unique_key, leased_by, payload, headers, progress, errors, followers)
 select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
        lease_ms, replays, priority, bucket, 'cancelled', queue, kind, `key`, unique_key, leased_by, payload, headers,
-       progress, errors
+       progress, errors, followers
   from holdfast_jobs
- where id = :id and state = 'pending';
-delete from holdfast_jobs where id = :id and state = 'pending';
+ where id = :id and state <> 'leased';
+delete from holdfast_jobs where id = :id and state <> 'leased';
 
 -- cancel_leased: ask the holder of a job to stop.
 select queue, kind, leased_by, fence from holdfast_jobs where id = :id and state = 'leased' for update;
@@ -175,7 +179,8 @@ select id, outcome, queue, kind, unique_key, attempts, replays,
        if(json_valid(errors),
           json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].type'))), null),
        if(json_valid(errors),
-          json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))), null)
+          json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))), null),
+       `key`, fence, followers
   from holdfast_finished
  where true
    -- insert outcome_filter
@@ -189,10 +194,10 @@ select id, outcome, queue, kind, unique_key, attempts, replays,
 -- Differs: no writing CTE; what is in the live table then, the first statement has put there.
 insert into holdfast_jobs
     (id, fence, available_at, created_at, max_attempts, lease_ms, replays, priority, bucket, queue, kind, `key`,
-     unique_key, payload, headers, progress, errors)
+     unique_key, payload, headers, progress, errors, followers)
 select f.id, least(f.fence, 9223372036854775806) + 1, :now, f.created_at, f.max_attempts, f.lease_ms,
        least(f.replays, 2147483646) + 1, f.priority, f.bucket, f.queue, f.kind, f.`key`, f.unique_key, f.payload,
-       f.headers, f.progress, f.errors
+       f.headers, f.progress, f.errors, f.followers
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_finished f force index (primary) on f.id = u.id
  where f.outcome in ('dead', 'cancelled')

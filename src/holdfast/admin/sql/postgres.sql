@@ -34,15 +34,15 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, key, uni
        progress::text, result::text, errors::text, date_part('epoch', available_at) * 1000000,
        date_part('epoch', created_at) * 1000000, date_part('epoch', leased_at) * 1000000, date_part('epoch',
        lease_expires_at) * 1000000, leased_by,
-       date_part('epoch', finished_at) * 1000000, fingerprint, replays, cancel_requested, lapses
+       date_part('epoch', finished_at) * 1000000, fingerprint, replays, cancel_requested, lapses, waits_for
   from (select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
                progress, null::json as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
-               null::timestamptz as finished_at, null::text as fingerprint, replays, cancel_requested, lapses
+               null::timestamptz as finished_at, null::text as fingerprint, replays, cancel_requested, lapses, waits_for
           from holdfast_jobs
          union all
         select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
                progress, result, errors, available_at, created_at, leased_at, null::timestamptz, leased_by,
-               finished_at, fingerprint, replays, false, 0
+               finished_at, fingerprint, replays, false, 0, null
           from holdfast_finished) j
  where true
    -- insert state_filter
@@ -70,15 +70,17 @@ select count(*)
 ;
 
 -- queue_counts: count jobs by queue, kind and state.
-select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled)
+select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled),
+       sum(waiting)
   from (select queue, kind, count(*) filter (where state = 'pending') as pending,
                count(*) filter (where state = 'pending' and available_at <= :now) as due,
-               count(*) filter (where state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled
+               count(*) filter (where state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled,
+               count(*) filter (where state = 'waiting') as waiting
           from holdfast_jobs
          group by queue, kind
          union all
         select queue, kind, 0, 0, 0, count(*) filter (where outcome = 'done'), count(*) filter (where outcome = 'dead'),
-               count(*) filter (where outcome = 'cancelled')
+               count(*) filter (where outcome = 'cancelled'), 0
           from holdfast_finished
          group by queue, kind) c
  group by queue, kind
@@ -112,23 +114,25 @@ select state from holdfast_jobs where id = :id
 union all
 select outcome from holdfast_finished where id = :id;
 
--- run_now: make a pending job due, and wake its queue's workers at commit.
-update holdfast_jobs set available_at = least(available_at, :now)
- where id = :id and state = 'pending'
+-- run_now: make a pending or waiting job due, and wake its queue's workers at commit.
+update holdfast_jobs
+   set available_at = case when state = 'waiting' then :now else least(available_at, :now) end,
+       state = 'pending', waits_for = null
+ where id = :id and state <> 'leased'
 returning queue, kind, case when :channel::text is not null then pg_notify(:channel, queue)::text end;
 
--- cancel_pending: move a pending job to the finished table as cancelled.
+-- cancel_pending: move a pending or waiting job to the finished table as cancelled.
 -- A claim that came first leaves nothing to move.
 with gone as (
-    delete from holdfast_jobs where id = :id and state = 'pending' returning *)
+    delete from holdfast_jobs where id = :id and state <> 'leased' returning *)
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
-     bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, errors)
+     bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, errors, followers)
 select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
        lease_ms, replays, priority, bucket, 'cancelled', queue, kind, key, unique_key, leased_by, payload, headers,
-       progress, errors
+       progress, errors, followers
   from gone
-returning queue, kind;
+returning queue, kind, key, fence, followers;
 
 -- cancel_leased: ask the holder of a job to stop.
 update holdfast_jobs set cancel_requested = true
@@ -137,7 +141,8 @@ returning queue, kind, leased_by, fence, case when :channel::text is not null th
 
 -- finished_pick: lock finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
 -- No SKIP LOCKED: a second replay waits for the first and goes on behind it, and both lock in the order of ids.
-select id, outcome, queue, kind, unique_key, attempts, replays, errors -> -1 ->> 'type', errors -> -1 ->> 'message'
+select id, outcome, queue, kind, unique_key, attempts, replays, errors -> -1 ->> 'type', errors -> -1 ->> 'message',
+       key, fence, followers
   from holdfast_finished
  where true
    -- insert outcome_filter
@@ -152,10 +157,10 @@ select id, outcome, queue, kind, unique_key, attempts, replays, errors -> -1 ->>
 with back as (
     insert into holdfast_jobs
         (id, fence, available_at, created_at, max_attempts, lease_ms, replays, priority, bucket, queue, kind, key,
-         unique_key, payload, headers, progress, errors)
+         unique_key, payload, headers, progress, errors, followers)
     select id, least(fence, 9223372036854775806) + 1, :now, created_at, max_attempts, lease_ms,
            least(replays, 2147483646) + 1, priority, bucket, queue, kind, key, unique_key, payload, headers, progress,
-           errors
+           errors, followers
       from holdfast_finished
      where id = any (:ids::uuid[]) and outcome in ('dead', 'cancelled')
      order by kind, unique_key, id

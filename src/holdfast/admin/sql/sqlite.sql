@@ -37,16 +37,16 @@
 -- Differs: both arms must give each column the same type, or SQLite reads and sorts both tables whole.
 select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
        progress, result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
-       finished_at, fingerprint, replays, cancel_requested, lapses
+       finished_at, fingerprint, replays, cancel_requested, lapses, waits_for
   from (select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
                progress, cast(null as text) as result, errors, available_at, created_at, leased_at, lease_expires_at,
                leased_by, cast(null as integer) as finished_at, cast(null as text) as fingerprint, replays,
-               cancel_requested, lapses
+               cancel_requested, lapses, waits_for
           from holdfast_jobs
          union all
         select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
                progress, result, errors, available_at, created_at, leased_at, cast(null as integer), leased_by,
-               finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer)
+               finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer), cast(null as text)
           from holdfast_finished) j
  where true
    -- insert state_filter
@@ -75,15 +75,17 @@ select count(*)
 ;
 
 -- queue_counts: count jobs by queue, kind and state.
-select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled)
+select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled),
+       sum(waiting)
   from (select queue, kind, count(*) filter (where state = 'pending') as pending,
                count(*) filter (where state = 'pending' and available_at <= :now) as due,
-               count(*) filter (where state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled
+               count(*) filter (where state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled,
+               count(*) filter (where state = 'waiting') as waiting
           from holdfast_jobs
          group by queue, kind
          union all
         select queue, kind, 0, 0, 0, count(*) filter (where outcome = 'done'), count(*) filter (where outcome = 'dead'),
-               count(*) filter (where outcome = 'cancelled')
+               count(*) filter (where outcome = 'cancelled'), 0
           from holdfast_finished
          group by queue, kind) c
  group by queue, kind
@@ -120,25 +122,27 @@ select state from holdfast_jobs where id = :id
 union all
 select outcome from holdfast_finished where id = :id;
 
--- run_now: make a pending job due.
+-- run_now: make a pending or waiting job due.
 -- Differs: least is called min, and there is nothing to notify.
-update holdfast_jobs set available_at = min(available_at, :now)
- where id = :id and state = 'pending'
+update holdfast_jobs
+   set available_at = case when state = 'waiting' then :now else min(available_at, :now) end,
+       state = 'pending', waits_for = null
+ where id = :id and state <> 'leased'
 returning queue, kind;
 
--- cancel_pending: move a pending job to the finished table as cancelled.
+-- cancel_pending: move a pending or waiting job to the finished table as cancelled.
 -- A claim that came first leaves nothing to move.
 -- Differs: no writing CTE, so copy and delete are two statements of one transaction.
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
-     bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, errors)
+     bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, errors, followers)
 select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
        lease_ms, replays, priority, bucket, 'cancelled', queue, kind, key, unique_key, leased_by, payload, headers,
-       progress, errors
+       progress, errors, followers
   from holdfast_jobs
- where id = :id and state = 'pending';
-delete from holdfast_jobs where id = :id and state = 'pending'
-returning queue, kind;
+ where id = :id and state <> 'leased';
+delete from holdfast_jobs where id = :id and state <> 'leased'
+returning queue, kind, key, fence, followers;
 
 -- cancel_leased: ask the holder of a job to stop.
 -- Differs: no booleans, and nothing to notify.
@@ -150,7 +154,8 @@ returning queue, kind, leased_by, fence;
 -- Differs: instr for strpos, || for concat; see jobs_list.
 select id, outcome, queue, kind, unique_key, attempts, replays,
        iif(json_valid(errors), json_extract(errors, '$[#-1].type'), null),
-       iif(json_valid(errors), json_extract(errors, '$[#-1].message'), null)
+       iif(json_valid(errors), json_extract(errors, '$[#-1].message'), null),
+       key, fence, followers
   from holdfast_finished
  where true
    -- insert outcome_filter
@@ -162,10 +167,10 @@ select id, outcome, queue, kind, unique_key, attempts, replays,
 -- Differs: no writing CTE; the second statement deletes what the first one has copied.
 insert into holdfast_jobs
     (id, fence, available_at, created_at, max_attempts, lease_ms, replays, priority, bucket, queue, kind, key,
-     unique_key, payload, headers, progress, errors)
+     unique_key, payload, headers, progress, errors, followers)
 select id, min(cast(fence as integer), 9223372036854775806) + 1, :now, created_at, max_attempts, lease_ms,
        min(cast(replays as integer), 2147483646) + 1, priority, bucket, queue, kind, key, unique_key, payload,
-       headers, progress, errors
+       headers, progress, errors, followers
   from holdfast_finished
  where id in (select value from json_each(:ids)) and outcome in ('dead', 'cancelled')
  order by kind, unique_key, id

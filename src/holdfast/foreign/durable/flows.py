@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from holdfast.errors import ConfigError, LeaseLost
 from holdfast.flow import Rows, Steps, ask, flow
 from holdfast.foreign.queries import Queries
-from holdfast.life.source import Renewed, Settled
+from holdfast.life.source import Renewed, Settled, without_parks
 from holdfast.values.options import storable
 from holdfast.values.retry import whole
 from holdfast.values.rows import End, Finish, Lease, PutBack, when
@@ -217,12 +217,14 @@ def renew(tables: DurableTables, leases: Sequence[Lease], worker: str) -> Steps[
 def settle(tables: DurableTables, ends: Sequence[End], worker: str) -> Steps[Settled]:
     """Write results and delete their tasks, together; give returned tasks back. A task that is not ours is left alone.
 
-    Commits: its own. Safe to repeat: a task that is gone, or free, was settled by an earlier try whose answer was lost.
+    Commits: its own. Raises: Conflict for a park.
+    Safe to repeat: a task that is gone, or free, was settled by an earlier try whose answer was lost.
     After a crash: before commit the tasks are claimed again later; after it the engine has the result.
     """
+    writes = without_parks(ends, "The tables of a durable engine")
     now = yield from tables.now()
     settled = Settled()
-    for end in ends:
+    for end in writes:
         rows = yield from tables.ask("held", id=end.id)
         if _ours(rows, worker, end.fence):
             yield from _end(tables, Task(*rows[0]), end, now)
@@ -234,13 +236,13 @@ def settle(tables: DurableTables, ends: Sequence[End], worker: str) -> Steps[Set
     return settled
 
 
-def _written_before(rows: Rows, end: End) -> bool:
+def _written_before(rows: Rows, end: Finish | PutBack) -> bool:
     if isinstance(end, PutBack):
         return bool(rows) and Task(*rows[0]).claimed_by is None
     return not rows
 
 
-def _end(tables: DurableTables, task: Task, end: End, now: int) -> Steps[None]:
+def _end(tables: DurableTables, task: Task, end: Finish | PutBack, now: int) -> Steps[None]:
     if isinstance(end, PutBack):
         # Free when it looks a lease old: a moment in the future works with every reader.
         again = None if end.delay_ms is None else now - tables.lease_ms + end.delay_ms - 1

@@ -17,10 +17,10 @@ from holdfast.flow import Rows, Steps, ask, flow
 from holdfast.foreign.pdo.envelope import LONGEST, Envelope, Malformed, new, read, write
 from holdfast.foreign.pdo.letters import Death, death_of, letter_text, malformed_text, rewritten, size
 from holdfast.foreign.queries import Queries
-from holdfast.life.source import Renewed, Settled
+from holdfast.life.source import Renewed, Settled, without_parks
 from holdfast.values.options import text
 from holdfast.values.retry import Duration, Retry, seconds, whole
-from holdfast.values.rows import End, Lease, PutBack, when
+from holdfast.values.rows import End, Finish, Lease, PutBack, when
 
 Unknown = Literal["fail", "delete", "release", "dead_letter"]
 UNKNOWN: tuple[Unknown, ...] = ("fail", "delete", "release", "dead_letter")
@@ -415,12 +415,14 @@ def _ours(rows: Rows, stamps: Collection[str]) -> bool:
 def settle(tables: PdoTables, ends: Sequence[End], stamps: Stamps) -> Steps[Settled]:
     """Acknowledge, bury or release reserved rows; a row whose reservation is no longer ours is left alone.
 
-    Commits: its own. Safe to repeat: a row that is gone, or released, was settled by a try whose answer was lost.
+    Commits: its own. Raises: Conflict for a park.
+    Safe to repeat: a row that is gone, or released, was settled by a try whose answer was lost.
     After a crash: before commit the rows stay reserved and become ready again later.
     """
+    writes = without_parks(ends, "The tables of PHP queues")
     now = yield from tables.now()
     settled = Settled()
-    for end in ends:
+    for end in writes:
         rows = yield from tables.ask("held", id=end.id)
         if rows and _ours(rows, stamps.of(end)):
             yield from _end(tables, Stored.of(rows[0]), end, now)
@@ -432,13 +434,13 @@ def settle(tables: PdoTables, ends: Sequence[End], stamps: Stamps) -> Steps[Sett
     return settled
 
 
-def _written_before(rows: Rows, end: End) -> bool:
+def _written_before(rows: Rows, end: Finish | PutBack) -> bool:
     if isinstance(end, PutBack):
         return bool(rows) and Stored.of(rows[0]).reserved_at is None
     return not rows
 
 
-def _end(tables: PdoTables, row: Stored, end: End, now: datetime) -> Steps[None]:
+def _end(tables: PdoTables, row: Stored, end: Finish | PutBack, now: datetime) -> Steps[None]:
     envelope = read(row.payload)
     if isinstance(end, PutBack):
         attempts = envelope.attempts + 1 - end.attempts_back

@@ -232,20 +232,27 @@ update holdfast_jobs set began = true where id = :id and fence = :fence;
 
 -- put_back: return leased jobs to their queue.
 -- To retry them (delay, error), to snooze (delay, attempt back) or to release them (attempt back).
--- The fence rises here too, so that whoever held the lease can no longer write.
+-- Or to park them (what they wait for, attempt back): with a delay they are due by then at the latest, without one they
+-- wait.
+-- The fence rises here too, so that the holder of the lease can no longer write.
 -- Differs: errors are a JSON array as text; what is added goes before its last bracket. Whatever else is there becomes
 -- its first item.
 select j.id
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+   and j.followers is null  -- when unfollowed
    for update /*!80001 of j */;
 update json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
         delay_ms bigint path '$[2]', attempts_back integer path '$[3]',
-        error longtext character set utf8mb4 path '$[4]', lapses integer path '$[5]')) u
+        error longtext character set utf8mb4 path '$[4]', lapses integer path '$[5]',
+        waits_for varchar(200) character set utf8mb4 path '$[6]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
-   set j.state = 'pending', j.fence = least(j.fence, 9223372036854775806) + 1,
+   and j.followers is null  -- when unfollowed
+   set j.state = case when u.delay_ms is null and u.waits_for is not null then 'waiting' else 'pending' end,
+       j.waits_for = u.waits_for,
+       j.fence = least(j.fence, 9223372036854775806) + 1,
        j.attempts = greatest(j.attempts, 1) - u.attempts_back, j.lapses = coalesce(u.lapses, j.lapses),
        j.available_at = coalesce(:now + interval u.delay_ms * 1000 microsecond, j.available_at),
        j.leased_by = null, j.leased_at = null, j.lease_expires_at = null,
@@ -256,17 +263,33 @@ update json_table(:batch, '$[*]' columns (
                        when json_length(j.errors) = 0 then concat('[', u.error, ']')
                        else concat(left(j.errors, char_length(j.errors) - 1), ',', u.error, ']') end;
 
+-- wake: make jobs due that wait for something.
+-- A leased job may still say what it waited for before: it waits for nothing now.
+-- Differs: a column that was set has its new value in the terms behind it, so the state comes last.
+select j.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ where j.state <> 'leased' and j.waits_for is not null
+   and j.waits_for = :waits_for  -- when waits_for
+   for update /*!80001 of j */;
+update json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+   set j.available_at = case when j.state = 'waiting' then :now else least(j.available_at, :now) end,
+       j.state = 'pending', j.waits_for = null;
+
 -- finish: move leased jobs to the finished table with their outcome.
+-- Jobs with followers are left alone where `unfollowed` is given: their end has consequences, see `followed`.
 -- Differs: no writing CTE, so copy and delete are statements of one transaction.
 select j.id
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+   and j.followers is null  -- when unfollowed
    for update /*!80001 of j */;
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
      bucket, outcome, queue, kind, `key`, unique_key, leased_by, fingerprint, payload, headers, progress, result,
-     errors)
+     errors, followers)
 select j.id, j.fence, j.available_at, j.created_at, j.leased_at, :now, j.attempts,
        j.max_attempts, j.lease_ms, j.replays, j.priority, j.bucket, u.outcome, j.queue, j.kind, j.`key`, j.unique_key,
        j.leased_by, u.fingerprint, j.payload, j.headers, j.progress, u.result,
@@ -275,12 +298,15 @@ select j.id, j.fence, j.available_at, j.created_at, j.leased_at, :now, j.attempt
             when not json_valid(j.errors) then concat('[', json_quote(j.errors), ',', u.error, ']')
             when json_type(j.errors) <> 'ARRAY' then concat('[', j.errors, ',', u.error, ']')
             when json_length(j.errors) = 0 then concat('[', u.error, ']')
-            else concat(left(j.errors, char_length(j.errors) - 1), ',', u.error, ']') end
+            else concat(left(j.errors, char_length(j.errors) - 1), ',', u.error, ']') end,
+       j.followers
   from json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
         outcome varchar(10) path '$[2]', result longtext character set utf8mb4 path '$[3]',
         error longtext character set utf8mb4 path '$[4]', fingerprint varchar(64) character set utf8mb4 path '$[5]')) u
- straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+   and j.followers is null  -- when unfollowed
+;
 delete j
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;
@@ -290,11 +316,29 @@ select j.id
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+   and j.followers is null  -- when unfollowed
    for update /*!80001 of j */;
 insert into holdfast_dropped (at, ids) values (:now, :found);
 delete j
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+
+-- followed: lock live jobs whose end has consequences, in the order of ids, and read what those ask for.
+-- Differs: the list is sorted already, and its order is that of the locks.
+select j.id, j.fence, j.queue, j.kind, j.`key`, j.followers
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ where j.followers is not null
+   for update /*!80001 of j */;
+
+-- follow: say of live jobs that their end has one more consequence.
+select j.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+   for update /*!80001 of j */;
+update json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+   set j.followers = coalesce(j.followers, 0) | :bit;
 
 -- settled: tell which of these jobs are finished, with the fence they ended with, for a settle whose answer was lost.
 select f.id, f.fence

@@ -236,13 +236,20 @@ update holdfast_jobs set began = true where id = :id and fence = :fence returnin
 
 -- put_back: return leased jobs to their queue.
 -- To retry them (delay, error), to snooze (delay, attempt back) or to release them (attempt back).
--- The fence rises here too, so that whoever held the lease can no longer write.
+-- Or to park them (what they wait for, attempt back): with a delay they are due by then at the latest, without one they
+-- wait.
+-- The fence rises here too, so that the holder of the lease can no longer write.
+-- bind: once
 with held as materialized (
     select :id::text::uuid[] as id, :fence::text::bigint[] as fence, :delay_ms::text::bigint[] as delay_ms,
            :attempts_back::text::integer[] as attempts_back, :error::text[] as error,
-           :lapses::text::integer[] as lapses)
+           :lapses::text::integer[] as lapses, :waits_for::text[] as waits_for)
 update holdfast_jobs j
-   set state = 'pending', fence = least(j.fence, 9223372036854775806) + 1,
+   set state = case when ((select delay_ms from held))[width_bucket(j.id, (select id from held))] is null
+           and ((select waits_for from held))[width_bucket(j.id, (select id from held))] is not null
+           then 'waiting' else 'pending' end,
+       waits_for = ((select waits_for from held))[width_bucket(j.id, (select id from held))],
+       fence = least(j.fence, 9223372036854775806) + 1,
        attempts = greatest(j.attempts, 1)
            - ((select attempts_back from held))[width_bucket(j.id, (select id from held))],
        lapses = coalesce(((select lapses from held))[width_bucket(j.id, (select id from held))], j.lapses),
@@ -256,13 +263,24 @@ update holdfast_jobs j
  where j.id = any ((select id from held)::uuid[])
    and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
    and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]
-returning j.id::text, case when :channel::text is not null
+   and j.followers is null  -- when unfollowed
+returning j.id::text, case when :channel::text is not null and j.state <> 'waiting'
     and coalesce(((select delay_ms from held))[width_bucket(j.id, (select id from held))], 0) = 0
     then pg_notify(:channel, j.queue)::text end;
+
+-- wake: make jobs due that wait for something, and wake their queues' workers at commit.
+-- A leased job may still say what it waited for before: it waits for nothing now.
+update holdfast_jobs
+   set available_at = case when state = 'waiting' then :now else least(available_at, :now) end,
+       state = 'pending', waits_for = null
+ where id = any ((select :ids::text::uuid[])::uuid[]) and state <> 'leased' and waits_for is not null
+   and waits_for = :waits_for  -- when waits_for
+returning id::text, case when :channel::text is not null then pg_notify(:channel, queue)::text end;
 
 -- finish: move leased jobs to the finished table with their outcome.
 -- What is the same for all comes as an array of one, or of none for NULL: a text is found in an array by walking to it.
 -- One NULL answers for all of them.
+-- Jobs with followers are left alone where `unfollowed` is given: their end has consequences, see `followed`.
 -- bind: once fence, outcome
 with held as materialized (select :id::text::uuid[] as id, :fence::text::bigint[] as fence),
 gone as (
@@ -271,19 +289,21 @@ gone as (
        and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
        and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
                      else ((select fence from held))[width_bucket(j.id, (select id from held))] end
+       and j.followers is null  -- when unfollowed
     returning j.*, width_bucket(j.id, (select id from held)) as n),
 kept as (
     insert into holdfast_finished
         (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays,
          priority, bucket, outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress,
-         result, errors)
+         result, errors, followers)
     select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
            lease_ms, replays, priority, bucket,
            case cardinality(:outcome::text[]) when 1 then (:outcome::text[])[1] else (:outcome::text[])[n] end,
            queue, kind, key, unique_key, leased_by, (:fingerprint::text[])[n], payload, headers, progress,
            (:result::text[])[n]::json,
            case when (:error::text[])[n] is null then errors
-                else coalesce(errors, '[]'::jsonb) || (:error::text[])[n]::jsonb end
+                else coalesce(errors, '[]'::jsonb) || (:error::text[])[n]::jsonb end,
+           followers
       from gone
     returning id)
 select id::text from kept where (select count(*) from kept) < (select cardinality(id) from held)
@@ -303,6 +323,7 @@ gone as (
        and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
        and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
                      else ((select fence from held))[width_bucket(j.id, (select id from held))] end
+       and j.followers is null  -- when unfollowed
     returning j.id),
 noted as (
     insert into holdfast_dropped (at, ids)
@@ -311,6 +332,18 @@ noted as (
 select id::text from gone where (select count(*) from gone) < (select cardinality(id) from held)
 union all
 select null from held where (select count(*) from gone) = cardinality(id);
+
+-- followed: lock live jobs whose end has consequences, in the order of ids, and read what those ask for.
+select id::text, fence, queue, kind, key, followers
+  from holdfast_jobs
+ where id = any ((select :ids::text::uuid[])::uuid[]) and followers is not null
+ order by id
+   for update;
+
+-- follow: say of live jobs that their end has one more consequence.
+update holdfast_jobs set followers = coalesce(followers, 0) | :bit::integer
+ where id = any ((select :ids::text::uuid[])::uuid[])
+returning id::text;
 
 -- settled: tell which of these jobs are finished, with the fence they ended with, for a settle whose answer was lost.
 select f.id, f.fence from holdfast_finished f where f.id = any ((select :ids::text::uuid[])::uuid[]);

@@ -190,10 +190,16 @@ update holdfast_jobs set began = true where id = :id and fence = :fence returnin
 
 -- put_back: return leased jobs to their queue.
 -- To retry them (delay, error), to snooze (delay, attempt back) or to release them (attempt back).
--- The fence rises here too, so that whoever held the lease can no longer write.
+-- Or to park them (what they wait for, attempt back): with a delay they are due by then at the latest, without one they
+-- wait.
+-- The fence rises here too, so that the holder of the lease can no longer write.
 -- bind: held
 update holdfast_jobs
-   set state = 'pending', fence = min(cast(holdfast_jobs.fence as integer), 9223372036854775806) + 1,
+   set state = case when u.delay_ms is null
+           and u.waits_for is not null
+           then 'waiting' else 'pending' end,
+       waits_for = u.waits_for,
+       fence = min(cast(holdfast_jobs.fence as integer), 9223372036854775806) + 1,
        attempts = max(cast(attempts as integer), 1) - u.attempts_back,
        lapses = coalesce(u.lapses, holdfast_jobs.lapses),
        available_at = coalesce(:now + u.delay_ms * 1000, available_at),
@@ -204,13 +210,24 @@ update holdfast_jobs
                 else json_array(cast(errors as text)) end, '$[#]', json(u.error)) end
   from (select key as id, json_extract(value, '$[0]') as fence, json_extract(value, '$[1]') as delay_ms,
                json_extract(value, '$[2]') as attempts_back, json_extract(value, '$[3]') as error,
-               json_extract(value, '$[4]') as lapses
+               json_extract(value, '$[4]') as lapses, json_extract(value, '$[5]') as waits_for
           from json_each(:batch)) u
  where holdfast_jobs.id = u.id and holdfast_jobs.fence = u.fence
+   and holdfast_jobs.followers is null  -- when unfollowed
+returning id;
+
+-- wake: make jobs due that wait for something.
+-- A leased job may still say what it waited for before: it waits for nothing now.
+update holdfast_jobs
+   set available_at = case when state = 'waiting' then :now else min(available_at, :now) end,
+       state = 'pending', waits_for = null
+ where id in (select value from json_each(:ids)) and state <> 'leased' and waits_for is not null
+   and waits_for = :waits_for  -- when waits_for
 returning id;
 
 -- finish: move leased jobs to the finished table with their outcome.
 -- One NULL answers for all of them.
+-- Jobs with followers are left alone where `unfollowed` is given: their end has consequences, see `followed`.
 -- Differs: no writing CTE, so copy and delete are two statements of one transaction. What ended alike, with nothing to
 -- store but the :outcome, comes without a :batch. If one was lost no row answers, and the flow looks which were
 -- written.
@@ -218,13 +235,14 @@ returning id;
 -- bind: held
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
-     bucket, outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress, result, errors)
+     bucket, outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress, result, errors,
+     followers)
 select j.id, j.fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
        lease_ms, replays, priority, bucket, u.outcome, queue, kind, key, unique_key, leased_by, u.fingerprint, payload,
        headers, progress, u.result, case when u.error is null then errors else json_insert(
            case when errors is null then '[]'
                 when json_valid(errors) and json_type(errors) = 'array' then errors
-                else json_array(cast(errors as text)) end, '$[#]', json(u.error)) end
+                else json_array(cast(errors as text)) end, '$[#]', json(u.error)) end, followers
   from (select key as id, value as fence, :outcome as outcome, null as result, null as error, null as fingerprint
           from json_each(:held)
          where :batch is null
@@ -233,8 +251,11 @@ select j.id, j.fence, available_at, created_at, leased_at, :now, attempts, max_a
                json_extract(value, '$[2]') as result, json_extract(value, '$[3]') as error,
                json_extract(value, '$[4]') as fingerprint
           from json_each(:batch)) u
-  join holdfast_jobs j on j.id = u.id and j.fence = u.fence;
+  join holdfast_jobs j on j.id = u.id and j.fence = u.fence
+   and j.followers is null  -- when unfollowed
+;
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held))
+   and followers is null  -- when unfollowed
 returning id  -- when strict
 ;
 select null where changes() = :size
@@ -249,11 +270,23 @@ select null where changes() = :size
 -- bind: held
 insert into holdfast_dropped (at, ids) values (:now, :ids);
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held))
+   and followers is null  -- when unfollowed
 returning id  -- when strict
 ;
 select null where changes() = :size
     or :strict  -- when strict
 ;
+
+-- followed: read live jobs whose end has consequences, in the order of ids, and what those ask for.
+select id, cast(fence as integer), queue, kind, key, followers
+  from holdfast_jobs
+ where id in (select value from json_each(:ids)) and followers is not null
+ order by id;
+
+-- follow: say of live jobs that their end has one more consequence.
+update holdfast_jobs set followers = coalesce(followers, 0) | :bit
+ where id in (select value from json_each(:ids))
+returning id;
 
 -- settled: tell which of these jobs are finished, with the fence they ended with, for a settle whose answer was lost.
 select f.id, f.fence from holdfast_finished f where f.id in (select value from json_each(:ids));

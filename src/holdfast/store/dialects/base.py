@@ -29,7 +29,7 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 # What marks a handler's transaction.
 MARK = "holdfast_lent"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @lru_cache

@@ -1,0 +1,28 @@
+"""Jobs that gave their lease back and wait for something: what makes them due again.
+
+A parked job with a delay is pending and due by then at the latest, through the ordinary claim: no timer has to run. One
+without a delay is `waiting`, outside the index of the claim, until it is woken.
+A wake finds only jobs that are parked already. Whoever stores what a job waits for locks the job's row first, stores,
+then wakes; the job's own park looks in a later statement whether that is there already (see `life/door.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.flow import Steps, ask, flow
+
+
+@flow
+def wake(ids: Sequence[str], waits_for: str | None = None) -> Steps[set[str]]:
+    """Make jobs due that wait for something, and return their ids.
+
+    With `waits_for`, only jobs that wait for just this. A job that a worker holds, that is pending for
+    another reason or that ended is left alone.
+    Commits: with the caller's transaction when one is given, else its own.
+    After a crash: before commit nothing happened; safe to repeat, and a repeat answers with what it woke itself.
+    """
+    if not ids:
+        return set()
+    rows = yield from ask("wake", ids=sorted(ids), waits_for=waits_for, alone=True)
+    return {str(row[0]) for row in rows}
