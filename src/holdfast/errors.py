@@ -23,6 +23,7 @@ HoldfastError
 │   ├── SchemaMissing
 │   │   └── ForeignTablesMissing
 │   ├── SchemaMismatch
+│   ├── UnknownFollowers       what follows a job's end is not known to this process
 │   └── QueryFailed
 ├── LeaseLost
 ├── JobNotFound
@@ -308,6 +309,17 @@ class SchemaMismatch(StoreError):
         super().__init__(f"they are at version {found}, it needs {expected}: {cure}")
         self.found = found
         self.expected = expected
+
+
+class UnknownFollowers(StoreError):
+    """The end of a job has consequences that this process does not know, so it is not written."""
+
+    summary = "A job's end has consequences that this process does not know."
+
+    def __init__(self, job_id: str, bit: int) -> None:
+        super().__init__(f"job {job_id}, bit {bit}: upgrade holdfast here, or import the part that it belongs to")
+        self.job_id = job_id
+        self.bit = bit
 
 
 class QueryFailed(StoreError):

@@ -43,8 +43,9 @@ class Statement(NamedTuple):
     """One named query with its parameters; a name of Holdfast's own tables, or of a `surface`.
 
     `batch` carries columns of equal length: a dialect binds them as arrays, as one JSON text, or row by row.
-    `alone` on a flow's first statement promises that its statements need no common transaction, so that a pump may
-    leave out BEGIN and COMMIT: two round trips less.
+    `alone` promises that a statement needs no common transaction with what comes behind it, so that a pump may leave
+    out BEGIN and COMMIT: two round trips less. The first statement that does not say so begins the transaction, which
+    all others share.
     `look` on a flow's first statements marks what is read before the transaction begins, or instead of it when there is
     nothing to do; what follows may not rely on what was seen.
     `like` is the same in statements that differ in their `own` parameters only, each of which goes to any driver as it
@@ -163,11 +164,12 @@ def drive(work: Flow[T], session: Session, around: Around | None = None) -> T:
         first = next(steps)
         while first.look:
             first = steps.send(session.run(first))
+        if around is None:
+            return _pump(steps, first, session)
+        while (block := around(first)) is None:
+            first = steps.send(session.run(first))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
-    block = around(first) if around else None
-    if block is None:
-        return _pump(steps, first, session)
     with block:
         return _pump(steps, first, session)
 
@@ -212,8 +214,23 @@ async def _alook(steps: Steps[T], first: Statement, session: AsyncSession, aroun
 def _abegin(
     steps: Steps[T], first: Statement, session: AsyncSession, around: AsyncAround | None
 ) -> Coroutine[Any, Any, T]:
-    block = around(first) if around else None
-    return _apump(steps, first, session) if block is None else _apump_within(block, steps, first, session)
+    if around is None:
+        return _apump(steps, first, session)
+    block = around(first)
+    return _aalone(steps, first, session, around) if block is None else _apump_within(block, steps, first, session)
+
+
+async def _aalone(steps: Steps[T], statement: Statement, session: AsyncSession, around: AsyncAround) -> T:
+    try:
+        while True:
+            statement = steps.send(await session.run(statement))
+            block = around(statement)
+            if block is not None:
+                break
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    async with block:
+        return await _apump(steps, statement, session)
 
 
 async def _apump_within(

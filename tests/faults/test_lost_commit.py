@@ -10,13 +10,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Holdfast, jobs
+from holdfast import Holdfast, admin, jobs
 from holdfast.errors import DatabaseUnavailable, LeaseLost
 from holdfast.flow import Flow, Steps, flow, run_text
 from holdfast.job import Job
+from holdfast.life import door
 from holdfast.store import Store, migrate
 from holdfast.testing import Clock, Do, Look, empty, failure, new_job
 from holdfast.testing.fixtures import colour, do
+from holdfast.testing.suite_door import BIT, note
 from holdfast.values.rows import Enqueued, Finish, Lease, NewJob, Park, PutBack
 from tests.proxy import Proxy
 from tests.servers import Postgres
@@ -293,6 +295,27 @@ def test_a_settle_whose_reply_is_lost_is_written_once_and_answered_right(
     assert len({row.id for row in rows}) == len(rows)
     assert all(len(row.errors) <= 1 for row in rows)
     assert all(row.state in ("pending", "waiting") and row.attempts in (0, 1) and row.fence == 2 for row in look.live())
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("lost", ["COMMIT", "any"])
+@pytest.mark.parametrize("count, settle", SETTLES.values(), ids=SETTLES)
+def test_what_follows_a_settle_whose_reply_is_lost_happens_once(
+    do: Do, direct: Store, look: Look, pg_proxy: Proxy, count: int, settle: Settle, times: int, lost: str
+) -> None:
+    leases = claimed(direct, count + 1)
+    ids = {lease.job_id for lease in leases[:count]}
+    direct.run(jobs.follow(sorted(ids), BIT))
+    door.attach(BIT, note)
+    try:
+        do(warm())
+        pg_proxy.drop_reply(lambda tag: tag == "COMMIT" if lost == "COMMIT" else tag != "BEGIN", times=times)
+        assert do(settle(leases[:count])) == jobs.Settled(ids, set())
+    finally:
+        door.detach(BIT)
+    assert pg_proxy.cuts == times
+    assert sorted(str(line.job_id) for line in direct.run(admin.audit())) == sorted(ids)
+    assert ids.isdisjoint({row.id for row in look.live() if row.state == "leased"})
 
 
 def test_a_settle_whose_lease_was_lost_is_still_refused_when_its_reply_is_lost(do: Do, direct: Store, cut: Cut) -> None:

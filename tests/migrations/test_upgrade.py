@@ -36,12 +36,18 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
 
 
 def sql(store: Store, *texts: str) -> None:
-    """Run statements of an older version in one transaction."""
-    with store.link() as link, link.transaction():
-        for text in texts:
-            if store.dialect.name == "mysql":
-                text = re.sub(r"\bkey\b", "`key`", text)
-            link.raw.cursor().execute(text)
+    """Run statements of an older version in one transaction, and again after a deadlock, as every version does."""
+    while True:
+        try:
+            with store.link() as link, link.transaction():
+                for text in texts:
+                    if store.dialect.name == "mysql":
+                        text = re.sub(r"\bkey\b", "`key`", text)
+                    link.raw.cursor().execute(text)
+            return
+        except Exception as error:
+            if not isinstance(store.dialect.translate(error), DatabaseBusy):
+                raise
 
 
 def add(store: Store, **columns: str) -> str:

@@ -200,7 +200,14 @@ def test_a_look_for_expired_leases_ends_at_the_first(
 
 
 @pytest.mark.parametrize(
-    "name, table", [("settled", "holdfast_finished"), ("live", "holdfast_jobs"), ("reap_mark", "holdfast_jobs")]
+    "name, table",
+    [
+        ("settled", "holdfast_finished"),
+        ("live", "holdfast_jobs"),
+        ("reap_mark", "holdfast_jobs"),
+        ("followed", "holdfast_jobs"),
+        ("wake", "holdfast_jobs"),
+    ],
 )
 def test_jobs_are_looked_up_by_primary_key(
     store: Store, connection: Any, kind: PlanKind, size: int, held: list[Lease], name: str, table: str

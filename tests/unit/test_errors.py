@@ -30,6 +30,7 @@ SAMPLES: list[HoldfastError] = [
     errors.ForeignTablesMissing("pdo:jobs", ["jobs", "jobs_failed"]),
     errors.SchemaMismatch(1, 2),
     errors.QueryFailed("syntax"),
+    errors.UnknownFollowers("0199", 4),
     errors.LeaseLost("0190", 3),
     errors.JobNotFound("0190"),
     errors.NotSupported("pdo:jobs", "cancel", "knows no cancel. Delete its row."),

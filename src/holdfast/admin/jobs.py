@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from holdfast.admin.recording import record as _record
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
 from holdfast.flow import Columns, Steps, ask, flow, text_of
+from holdfast.life.door import Left, consequences
 from holdfast.life.listing import Wanted
 from holdfast.values.ids import parse_id
 from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
@@ -233,7 +234,10 @@ def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "reques
     for _ in range(ROUNDS):
         rows = yield from ask("cancel_pending", id=job)
         if rows:
-            yield from _record("cancel", actor, [(job, _place(rows[0]))])
+            [[queue, kind, key, fence, followers]] = rows
+            yield from _record("cancel", actor, [(job, _place((queue, kind)))])
+            if followers is not None:
+                yield from consequences([Left(job, fence, queue, kind, key, followers, "cancelled")])
             return "cancelled"
         rows = yield from ask("cancel_leased", id=job)
         if rows:
@@ -292,6 +296,7 @@ def discard(filter: Filter, limit: int, actor: str | None, dry_run: bool = False
         yield from ask("dropped_add", ids=[row[0] for row in rows])
     lines = [(letter.job_id, letter.detail()) for letter in letters if letter.job_id in gone]
     yield from _record("discard", actor, lines)
+    yield from consequences([letter.left() for letter in letters if letter.followers and letter.job_id in gone])
     return [job_id for job_id, _ in lines]
 
 
@@ -307,10 +312,17 @@ class _Letter(NamedTuple):
     replays: int
     error_type: str | None
     error_message: str | None
+    key: str | None
+    fence: int
+    followers: int | None
 
     @property
     def job_id(self) -> str:
         return str(self.id)
+
+    def left(self) -> Left:
+        """Say that it was discarded, for what follows."""
+        return Left(self.job_id, self.fence, self.queue, self.kind, self.key, self.followers or 0, "discarded")
 
     def detail(self) -> dict[str, Any]:
         error = None if self.error_type is None else {"type": self.error_type, "message": self.error_message}

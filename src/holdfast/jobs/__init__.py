@@ -25,6 +25,7 @@ from holdfast.jobs.settling import release as release
 from holdfast.jobs.settling import retry as retry
 from holdfast.jobs.settling import settle as settle
 from holdfast.jobs.settling import snooze as snooze
+from holdfast.jobs.waiting import follow as follow
 from holdfast.jobs.waiting import wake as wake
 from holdfast.life.source import Renewed as Renewed
 from holdfast.life.source import Settled as Settled

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.flow import Steps, ask, flow
-from holdfast.jobs.settling import return_columns, settle
+from holdfast.jobs.settling import settle
 from holdfast.life.expiry import Backoff, verdict
 from holdfast.values.retry import Retry
 from holdfast.values.rows import LAST_FENCE, Expired, Finish, PutBack, Reaped
@@ -66,8 +66,8 @@ def release_strays(worker: str, known: Sequence[Any]) -> Steps[int]:
     strays = yield from ask("strays", worker=worker, ids=list(known))
     if not strays:
         return 0
-    returns = [PutBack(job_id, fence, None, 1) for job_id, fence in strays]
-    return len((yield from ask("put_back", batch=return_columns(returns))))
+    settled = yield from settle([PutBack(job_id, fence, None, 1) for job_id, fence in strays])
+    return len(settled.done)
 
 
 @flow

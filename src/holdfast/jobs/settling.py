@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import LeaseLost
-from holdfast.flow import Columns, Rows, Steps, ask, flow
+from holdfast.flow import Columns, Rows, Steps, ask, flow, text_of
+from holdfast.life.door import consequences, leaving
 from holdfast.life.source import Settled
 from holdfast.values.options import KEY_LENGTH, text
 from holdfast.values.rows import End, Finish, Held, Lease, Park, PutBack
@@ -34,18 +35,37 @@ def settle(ends: Sequence[End] = ()) -> Steps[Settled]:
     Commits: its own. Safe to repeat: when the reply to COMMIT was lost, the second try finds what the first one wrote
     (a finished row with this fence, no row at all where nothing is kept, a raised fence on a returned one).
     Raises: ConfigError for a park that does not say what it waits for; nothing is written then.
+    Jobs with followers are settled in a second pass, in a transaction with what follows; see `life/door.py`.
     After a crash: before commit all stay leased and are reaped later; after it none of them runs again by this lease.
     """
     writes = list(_writes(ends))
     written: set[str] = set()
     for name, batch in writes:
-        rows = yield from ask(name, batch=batch, alone=len(writes) == 1)
+        rows = yield from ask(name, batch=batch, alone=len(writes) == 1, unfollowed=True)
         written.update(map(str, batch["id"]) if _all_of_them(rows) else [str(row[0]) for row in rows])
     if len(written) == len(ends):
         return Settled(written)
     missing = [end for end in ends if str(end.id) not in written]
+    written |= yield from _by_the_door(missing)
+    missing = [end for end in missing if str(end.id) not in written]
     written |= yield from _written_before(missing)
     return Settled(written, {str(end.id) for end in missing} - written)
+
+
+def _by_the_door(ends: Sequence[End]) -> Steps[set[str]]:
+    """Write the ends of held jobs that have followers, with what follows, in one transaction; return their ids.
+
+    What was settled before, by us or by another holder, has another fence or is gone: nothing follows a second time.
+    """
+    rows = yield from ask("followed", ids=sorted(str(end.id) for end in ends))
+    followed = {text_of(row[0]): row for row in rows}
+    held = [end for end in ends if str(end.id) in followed and followed[str(end.id)][1] == end.fence]
+    if not held:
+        return set()
+    for name, batch in _writes(held):
+        yield from ask(name, batch=batch)
+    yield from consequences([leaving(end, followed[str(end.id)]) for end in sorted(held, key=by_id)])
+    return {str(end.id) for end in held}
 
 
 def _writes(ends: Sequence[End]) -> Iterator[tuple[str, Columns]]:
@@ -147,10 +167,10 @@ def cancel(lease: Lease | Held, error: str | None = None) -> Steps[None]:
 def _finish_one(end: Finish) -> Steps[None]:
     # Strict: what else runs on the caller's connection, such as a listener that writes a log, may not answer for it.
     if end.keep:
-        rows = yield from ask("finish", batch=_finish_columns([end]), alone=True, strict=True)
+        rows = yield from ask("finish", batch=_finish_columns([end]), alone=True, strict=True, unfollowed=True)
     else:
-        rows = yield from ask("drop", batch=held_columns([end]), alone=True, strict=True)
-    if not rows:
+        rows = yield from ask("drop", batch=held_columns([end]), alone=True, strict=True, unfollowed=True)
+    if not rows and not (yield from _by_the_door([end])):
         # The same answer for "reaped" and "deleted": the holder may act on neither.
         raise LeaseLost(str(end.id), end.fence)
 
@@ -194,6 +214,6 @@ def park(lease: Lease | Held, waits_for: str, delay_ms: int | None = None) -> St
 
 
 def _put_back_one(one: PutBack | Park) -> Steps[None]:
-    rows = yield from ask("put_back", batch=return_columns([one]), alone=True)
-    if not rows:
+    rows = yield from ask("put_back", batch=return_columns([one]), alone=True, unfollowed=True)
+    if not rows and not (yield from _by_the_door([one])):
         raise LeaseLost(str(one.id), one.fence)

@@ -1,4 +1,4 @@
-"""Jobs that gave their lease back and wait for something: what makes them due again.
+"""Jobs that gave their lease back and wait for something, and jobs whose end something else waits for.
 
 A parked job with a delay is pending and due by then at the latest, through the ordinary claim: no timer has to run. One
 without a delay is `waiting`, outside the index of the claim, until it is woken.
@@ -25,4 +25,16 @@ def wake(ids: Sequence[str], waits_for: str | None = None) -> Steps[set[str]]:
     if not ids:
         return set()
     rows = yield from ask("wake", ids=sorted(ids), waits_for=waits_for, alone=True)
+    return {str(row[0]) for row in rows}
+
+
+@flow
+def follow(ids: Sequence[str], bit: int) -> Steps[set[str]]:
+    """Have the ends of live jobs pass the door (`life/door.py`) with this bit set, and return the ids of those.
+
+    The row is locked until the transaction ends, so what the caller writes about the follower beside it is there when
+    the job ends. A job that is missing from the answer has ended already, or never was.
+    Commits: with the caller's transaction when one is given, else its own. After a crash: safe to repeat.
+    """
+    rows = yield from ask("follow", ids=sorted(ids), bit=bit, alone=True)
     return {str(row[0]) for row in rows}

@@ -33,7 +33,7 @@ def version() -> Steps[int]:
     [[present]] = yield from ask("meta_present", alone=True)
     if not present:
         return 0
-    return _version((yield from ask("version_read")))
+    return _version((yield from ask("version_read", alone=True)))
 
 
 @flow
@@ -43,7 +43,7 @@ def pending(known: Sequence[Migration]) -> Steps[list[Migration]]:
     Raises: SchemaMismatch when the database is ahead of this library.
     """
     [[present]] = yield from ask("meta_present", alone=True)
-    return _todo((yield from ask("version_read")) if present else (), known)
+    return _todo((yield from ask("version_read", alone=True)) if present else (), known)
 
 
 def _todo(read: Rows, known: Sequence[Migration]) -> list[Migration]:

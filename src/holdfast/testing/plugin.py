@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-TOPICS = ("enqueue", "keys", "repeat", "claim", "settle", "park", "reap", "upkeep")
+TOPICS = ("enqueue", "keys", "repeat", "claim", "settle", "park", "door", "reap", "upkeep")
 
 pytest.register_assert_rewrite("holdfast.testing.suite", *(f"holdfast.testing.suite_{topic}" for topic in TOPICS))
 

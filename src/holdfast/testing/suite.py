@@ -4,6 +4,7 @@ Import it into a test module beside the fixtures of `holdfast.testing.fixtures` 
 """
 
 from holdfast.testing.suite_claim import *  # noqa: F403
+from holdfast.testing.suite_door import *  # noqa: F403
 from holdfast.testing.suite_enqueue import *  # noqa: F403
 from holdfast.testing.suite_keys import *  # noqa: F403
 from holdfast.testing.suite_park import *  # noqa: F403

@@ -1,9 +1,11 @@
 -- Jobs that gave their lease back and wait for something (`waits_for` says what), and jobs whose end has consequences
 -- (`followers`: a bit for each surface that has some; null where nothing follows, as in nearly all rows).
 -- Differs: a rule of a table cannot be changed, so the live table is made anew and its rows are copied.
+-- What each settle looks at stands in front: a column is found by reading the sizes of those before it.
 create table holdfast_jobs_with_waiting (
     id text primary key,
     fence integer not null default 0,
+    followers integer,
     available_at integer not null,
     created_at integer not null,
     leased_at integer,
@@ -27,8 +29,7 @@ create table holdfast_jobs_with_waiting (
     errors text,
     began integer not null default 0,
     lapses integer not null default 0,
-    waits_for text,
-    followers integer
+    waits_for text
 ) without rowid;
 
 insert into holdfast_jobs_with_waiting

@@ -1,0 +1,89 @@
+"""One door out: what follows when a job ends or its lease is given back, in the transaction that writes it.
+
+A row says by itself whether anything follows: `followers` holds a bit for each surface that has a consequence for it,
+and is null in plain rows. The statements that settle a batch leave followed rows alone, at no cost for the others; the
+flow finds them missing from the answer and settles them in a transaction that ends here. So a plain job stays one
+statement, and a follower that is added while its job is being settled is seen, or finds the job gone: both lock the
+job's row.
+
+A surface attaches its consequence when its module is imported, under a bit of its own. What runs here locks more rows
+than one, so consequences run in the order of bits, and each gets its rows in the order of ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, Literal, NamedTuple
+
+from holdfast.errors import ConfigError, UnknownFollowers
+from holdfast.flow import Steps, text_of
+from holdfast.values.rows import End, Finish, Outcome, PutBack
+
+How = Outcome | Literal["discarded", "returned", "parked"]
+
+LAST_BIT = 1 << 30
+
+
+class Left(NamedTuple):
+    """A job that left: it ended, a dead letter of it was discarded, or its holder gave the lease back.
+
+    `returned` and `parked` jobs live on: limits and ordered queues give back what the lease held, and a run that parks
+    looks whether what it waits for has come already. `fence` is the one that the job left with.
+    """
+
+    id: str
+    fence: int
+    queue: str
+    kind: str
+    key: str | None
+    followers: int
+    how: How
+    result: str | None = None
+
+
+Consequence = Callable[[Sequence[Left]], Steps[None]]
+
+_attached: dict[int, Consequence] = {}
+
+
+def attach(bit: int, consequence: Consequence) -> None:
+    """Have `consequence` run in the transaction in which jobs leave whose `followers` hold this bit.
+
+    Raises: ConfigError for what is not a single bit, or another surface's.
+    """
+    if not 1 <= bit <= LAST_BIT or bit & (bit - 1):
+        raise ConfigError("bit", "must be a single bit of 31", bit)
+    if _attached.setdefault(bit, consequence) is not consequence:
+        raise ConfigError("bit", "must be one that no other surface has", bit)
+
+
+def detach(bit: int) -> None:
+    """Undo `attach`, for tests."""
+    _attached.pop(bit, None)
+
+
+def consequences(left: Sequence[Left]) -> Steps[None]:
+    """Run what follows for jobs that left, which the same transaction has written.
+
+    Raises: UnknownFollowers where this process does not know a surface whose bit is set: better the job stays than
+    that something waits for ever for what should have followed.
+    """
+    wanted = reduce(or_, [row.followers for row in left], 0)
+    for bit in (1 << place for place in range(wanted.bit_length())):
+        if wanted & bit:
+            rows = [row for row in left if row.followers & bit]
+            if bit not in _attached:
+                raise UnknownFollowers(rows[0].id, bit)
+            yield from _attached[bit](rows)
+
+
+def leaving(end: End, row: Sequence[Any]) -> Left:
+    """Put together what was written about a lease and what its row says (the columns of `followed`)."""
+    job_id, fence, queue, kind, key, followers = row
+    # A caller's connection may give texts in a way of its own.
+    key = None if key is None else text_of(key)
+    how: How = "returned" if isinstance(end, PutBack) else "parked"
+    how, result = (end.outcome, end.result) if isinstance(end, Finish) else (how, None)
+    return Left(text_of(job_id), fence, text_of(queue), text_of(kind), key, followers, how, result)
