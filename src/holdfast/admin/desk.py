@@ -18,7 +18,7 @@ from holdfast.life.listing import EVERYTHING, After, Count, Kept, Page, Replays,
 from holdfast.values.ids import parse_id
 from holdfast.values.views import AuditLine, DeadGroup, JobView
 
-_COUNTED = ("due", "scheduled", "leased", "done", "dead", "cancelled")
+_COUNTED = ("due", "scheduled", "waiting", "leased", "done", "dead", "cancelled")
 
 
 class JobsDesk(Desk):

@@ -89,7 +89,7 @@ def workers(patient: Patient) -> Iterator[Finding]:
     count = len(patient.alive)
     if count:
         yield Finding("workers", "ok", f"{plural(count, 'live worker')}")
-    elif patient.store.run(admin.count_jobs(admin.Filter(states=("pending", "leased")))):
+    elif patient.store.run(admin.count_jobs(admin.Filter(states=("pending", "waiting", "leased")))):
         yield Finding("workers", "problem", "there is work and no live worker", "start one: `holdfast worker APP`")
     else:
         yield Finding("workers", "ok", "no live worker, and nothing to do")

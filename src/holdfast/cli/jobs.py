@@ -34,7 +34,7 @@ from holdfast.values.views import JobView
 F = TypeVar("F", bound=Callable[..., Any])
 
 # What a line beside our own list says of the other desks.
-TOLD_COUNTS = ("due", "scheduled", "leased", "stale", "unread")
+TOLD_COUNTS = ("due", "scheduled", "waiting", "leased", "stale", "unread")
 
 
 @click.group()

@@ -82,9 +82,10 @@ class Page:
 class Count:
     """How many rows a queue holds; `oldest_seconds` is how long the first due one has been due.
 
-    due: may be claimed now. scheduled: later. leased: held by a worker, of any language. stale: of the leased ones of
-    foreign tables, those whose holder has been silent for longer than the lease (they are not in `leased`). unread:
-    results that no engine has taken. What is finished is counted only where the tables keep it.
+    due: may be claimed now. scheduled: later. waiting: until something wakes them. leased: held by a worker, of any
+    language. stale: of the leased ones of foreign tables, those whose holder has been silent for longer than the lease
+    (they are not in `leased`). unread: results that no engine has taken. What is finished is counted only where the
+    tables keep it.
     """
 
     queue: str
@@ -97,6 +98,7 @@ class Count:
     cancelled: int = 0
     unread: int = 0
     oldest_seconds: float | None = None
+    waiting: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return plain(self)

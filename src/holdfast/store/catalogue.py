@@ -58,6 +58,7 @@ _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%|\?")
 _MADE = re.compile(
     r"\bcreate table (?:if not exists )?holdfast_(?P<table>\w+)"
     r"|\bdrop table (?:if exists )?holdfast_(?P<gone_table>\w+)"
+    r"|\balter table holdfast_(?P<renamed>\w+) rename to holdfast_(?P<name>\w+)"
     r"|\bdrop index (?:if exists )?holdfast_(?P<gone_index>\w+)"
     r"|\b(?:index|key) (?:concurrently )?(?:if not exists )?holdfast_(?P<index>\w+)",
     re.IGNORECASE,
@@ -337,11 +338,15 @@ def names_made(texts: Iterable[str]) -> SchemaNames:
     for text in texts:
         for match in _MADE.finditer(_COMMENT.sub("", text)):
             group = str(match.lastgroup)
+            if group == "name":
+                found["table"] = (found["table"] - {match["renamed"]}) | {match["name"]}
+                continue
             change = set.discard if group.startswith("gone_") else set.add
             change(found[group.removeprefix("gone_")], match[group])
-    # An index goes with its table.
-    kept = [name for name in found["index"] if any(name.startswith(f"{table}_") for table in found["table"])]
-    return SchemaNames(tuple(sorted(found["table"])), tuple(sorted(kept)))
+            if group == "gone_table":
+                # An index goes with its table.
+                found["index"] = {name for name in found["index"] if not name.startswith(f"{match[group]}_")}
+    return SchemaNames(tuple(sorted(found["table"])), tuple(sorted(found["index"])))
 
 
 @lru_cache

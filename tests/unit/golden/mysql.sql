@@ -145,9 +145,12 @@ select j.id
 update json_table(%s, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
         delay_ms bigint path '$[2]', attempts_back integer path '$[3]',
-        error longtext character set utf8mb4 path '$[4]', lapses integer path '$[5]')) u
+        error longtext character set utf8mb4 path '$[4]', lapses integer path '$[5]',
+        waits_for varchar(200) character set utf8mb4 path '$[6]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
-   set j.state = 'pending', j.fence = least(j.fence, 9223372036854775806) + 1,
+   set j.state = case when u.delay_ms is null and u.waits_for is not null then 'waiting' else 'pending' end,
+       j.waits_for = u.waits_for,
+       j.fence = least(j.fence, 9223372036854775806) + 1,
        j.attempts = greatest(j.attempts, 1) - u.attempts_back, j.lapses = coalesce(u.lapses, j.lapses),
        j.available_at = coalesce(utc_timestamp(6) + interval u.delay_ms * 1000 microsecond, j.available_at),
        j.leased_by = null, j.leased_at = null, j.lease_expires_at = null,
@@ -167,7 +170,7 @@ select j.id
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
      bucket, outcome, queue, kind, `key`, unique_key, leased_by, fingerprint, payload, headers, progress, result,
-     errors)
+     errors, followers)
 select j.id, j.fence, j.available_at, j.created_at, j.leased_at, utc_timestamp(6), j.attempts,
        j.max_attempts, j.lease_ms, j.replays, j.priority, j.bucket, u.outcome, j.queue, j.kind, j.`key`, j.unique_key,
        j.leased_by, u.fingerprint, j.payload, j.headers, j.progress, u.result,
@@ -176,12 +179,14 @@ select j.id, j.fence, j.available_at, j.created_at, j.leased_at, utc_timestamp(6
             when not json_valid(j.errors) then concat('[', json_quote(j.errors), ',', u.error, ']')
             when json_type(j.errors) <> 'ARRAY' then concat('[', j.errors, ',', u.error, ']')
             when json_length(j.errors) = 0 then concat('[', u.error, ']')
-            else concat(left(j.errors, char_length(j.errors) - 1), ',', u.error, ']') end
+            else concat(left(j.errors, char_length(j.errors) - 1), ',', u.error, ']') end,
+       j.followers
   from json_table(%s, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
         outcome varchar(10) path '$[2]', result longtext character set utf8mb4 path '$[3]',
         error longtext character set utf8mb4 path '$[4]', fingerprint varchar(64) character set utf8mb4 path '$[5]')) u
- straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
+;
 delete j
   from json_table(%s, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;

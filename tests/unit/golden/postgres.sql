@@ -127,9 +127,13 @@ returning j.id::text, j.cancel_requested;
 with held as materialized (
     select %(id)s::text::uuid[] as id, %(fence)s::text::bigint[] as fence, %(delay_ms)s::text::bigint[] as delay_ms,
            %(attempts_back)s::text::integer[] as attempts_back, %(error)s::text[] as error,
-           %(lapses)s::text::integer[] as lapses)
+           %(lapses)s::text::integer[] as lapses, %(waits_for)s::text[] as waits_for)
 update holdfast_jobs j
-   set state = 'pending', fence = least(j.fence, 9223372036854775806) + 1,
+   set state = case when ((select delay_ms from held))[width_bucket(j.id, (select id from held))] is null
+           and ((select waits_for from held))[width_bucket(j.id, (select id from held))] is not null
+           then 'waiting' else 'pending' end,
+       waits_for = ((select waits_for from held))[width_bucket(j.id, (select id from held))],
+       fence = least(j.fence, 9223372036854775806) + 1,
        attempts = greatest(j.attempts, 1)
            - ((select attempts_back from held))[width_bucket(j.id, (select id from held))],
        lapses = coalesce(((select lapses from held))[width_bucket(j.id, (select id from held))], j.lapses),
@@ -143,7 +147,7 @@ update holdfast_jobs j
  where j.id = any ((select id from held)::uuid[])
    and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
    and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]
-returning j.id::text, case when %(channel)s::text is not null
+returning j.id::text, case when %(channel)s::text is not null and j.state <> 'waiting'
     and coalesce(((select delay_ms from held))[width_bucket(j.id, (select id from held))], 0) = 0
     then pg_notify(%(channel)s, j.queue)::text end;
 
@@ -160,14 +164,15 @@ kept as (
     insert into holdfast_finished
         (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays,
          priority, bucket, outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress,
-         result, errors)
+         result, errors, followers)
     select id, fence, available_at, created_at, leased_at, statement_timestamp(), attempts, max_attempts,
            lease_ms, replays, priority, bucket,
            case cardinality(%(outcome)s::text[]) when 1 then (%(outcome)s::text[])[1] else (%(outcome)s::text[])[n] end,
            queue, kind, key, unique_key, leased_by, (%(fingerprint)s::text[])[n], payload, headers, progress,
            (%(result)s::text[])[n]::json,
            case when (%(error)s::text[])[n] is null then errors
-                else coalesce(errors, '[]'::jsonb) || (%(error)s::text[])[n]::jsonb end
+                else coalesce(errors, '[]'::jsonb) || (%(error)s::text[])[n]::jsonb end,
+           followers
       from gone
     returning id)
 select id::text from kept where (select count(*) from kept) < (select cardinality(id) from held)

@@ -106,7 +106,11 @@ returning id, cancel_requested;
 
 -- put_back
 update holdfast_jobs
-   set state = 'pending', fence = min(cast(holdfast_jobs.fence as integer), 9223372036854775806) + 1,
+   set state = case when u.delay_ms is null
+           and u.waits_for is not null
+           then 'waiting' else 'pending' end,
+       waits_for = u.waits_for,
+       fence = min(cast(holdfast_jobs.fence as integer), 9223372036854775806) + 1,
        attempts = max(cast(attempts as integer), 1) - u.attempts_back,
        lapses = coalesce(u.lapses, holdfast_jobs.lapses),
        available_at = coalesce(? + u.delay_ms * 1000, available_at),
@@ -117,7 +121,7 @@ update holdfast_jobs
                 else json_array(cast(errors as text)) end, '$[#]', json(u.error)) end
   from (select key as id, json_extract(value, '$[0]') as fence, json_extract(value, '$[1]') as delay_ms,
                json_extract(value, '$[2]') as attempts_back, json_extract(value, '$[3]') as error,
-               json_extract(value, '$[4]') as lapses
+               json_extract(value, '$[4]') as lapses, json_extract(value, '$[5]') as waits_for
           from json_each(?)) u
  where holdfast_jobs.id = u.id and holdfast_jobs.fence = u.fence
 returning id;
@@ -125,13 +129,14 @@ returning id;
 -- finish
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
-     bucket, outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress, result, errors)
+     bucket, outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress, result, errors,
+     followers)
 select j.id, j.fence, available_at, created_at, leased_at, ?, attempts, max_attempts,
        lease_ms, replays, priority, bucket, u.outcome, queue, kind, key, unique_key, leased_by, u.fingerprint, payload,
        headers, progress, u.result, case when u.error is null then errors else json_insert(
            case when errors is null then '[]'
                 when json_valid(errors) and json_type(errors) = 'array' then errors
-                else json_array(cast(errors as text)) end, '$[#]', json(u.error)) end
+                else json_array(cast(errors as text)) end, '$[#]', json(u.error)) end, followers
   from (select key as id, value as fence, ? as outcome, null as result, null as error, null as fingerprint
           from json_each(?)
          where ? is null
@@ -140,7 +145,8 @@ select j.id, j.fence, available_at, created_at, leased_at, ?, attempts, max_atte
                json_extract(value, '$[2]') as result, json_extract(value, '$[3]') as error,
                json_extract(value, '$[4]') as fingerprint
           from json_each(?)) u
-  join holdfast_jobs j on j.id = u.id and j.fence = u.fence;
+  join holdfast_jobs j on j.id = u.id and j.fence = u.fence
+;
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(?))
 ;
 select null where changes() = ?
