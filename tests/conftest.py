@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import servers
 from tests.proxy import Proxy
 from tests.servers import MariaDB, MySQL, PgBouncer, Postgres
+
+# Properties are checked without a clock: on a busy machine an example may take its time.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 left_out: dict[str, int] = {}
 """How many tests another target of `make` runs."""

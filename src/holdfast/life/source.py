@@ -33,14 +33,10 @@ class LearningFlow(Flow[T]):
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """Which leases were put off, which of those were asked to stop, and the fences that changed by it.
-
-    Ours never change; a foreign table whose only fence is a time gets a new one with each renewal.
-    """
+    """Which leases were put off, and which of those were asked to stop."""
 
     kept: set[str]
     cancelled: set[str]
-    fences: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

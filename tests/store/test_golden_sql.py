@@ -1,6 +1,6 @@
 """The hot statements, word for word as they run: a change of theirs is seen in a review, whatever file it came from.
 
-After a change on purpose: `HOLDFAST_GOLDEN=write pytest tests/unit/test_golden_sql.py`, and read the diff.
+After a change on purpose: `HOLDFAST_GOLDEN=write pytest tests/store/test_golden_sql.py`, and read the diff.
 """
 
 import os
