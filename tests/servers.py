@@ -442,7 +442,7 @@ def _options(settings: Mapping[str, object]) -> list[str]:
 
 
 class PgBouncer(Server):
-    """PgBouncer in front of a PostgreSQL server, in transaction mode unless told otherwise."""
+    """PgBouncer in front of a PostgreSQL server, by default in transaction mode."""
 
     name = "pgbouncer"
     # 1.18 takes SIGTERM as "at once"; from 1.23 on that is SIGQUIT and SIGTERM waits for the clients.

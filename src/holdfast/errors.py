@@ -126,7 +126,7 @@ class PayloadError(HoldfastError):
 class InvalidPayload(PayloadError):
     """An argument does not fit the handler or is not JSON.
 
-    `argument` is None when the payload as a whole is at fault; `subject` names what is no handler's payload.
+    `argument` is None when the payload as a whole is at fault; `subject` names what is not a handler's payload.
     """
 
     def __init__(self, kind: str, argument: str | None, reason: str, subject: str | None = None) -> None:

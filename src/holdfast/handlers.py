@@ -74,7 +74,7 @@ class Handler(Registration[P, R_co]):
         return await self.app.aenqueue_bound(self.bound(self._like, args, kwargs))
 
     def using(self, *, tx: Any = None, notify: bool | None = None, **options: Unpack[EnqueueKeywords]) -> Using[P]:
-        """Say something about the jobs to enqueue; an option that is None is left to the handler.
+        """Say something about the jobs to enqueue; an option left out, or None, is the handler's.
 
         tx: the caller's connection or session; the job is visible if and only if that transaction commits.
         notify: whether workers hear of it at commit (PostgreSQL); the store's setting by default. A transaction that

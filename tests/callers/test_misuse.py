@@ -437,7 +437,7 @@ def test_a_failed_django_block_is_named(where, request):
     assert shop.jobs == 0
 
 
-# Things that are no connection
+# Things that are not a connection
 
 
 def test_a_session_bound_to_several_databases_is_told_what_to_give(sqlite_shop):

@@ -170,7 +170,7 @@ def test_a_key_that_was_taken_after_the_callers_snapshot_is_found(mysql_shop):
         tx.rollback()
 
 
-# SQLAlchemy's mariadb:// refuses a server that is none.
+# SQLAlchemy's mariadb:// refuses a server of MySQL's.
 ON_MYSQL = [kind for kind in MYSQL_KINDS if not getattr(kind, "driver", "").startswith("mariadb")]
 
 

@@ -166,7 +166,7 @@ def test_a_job_can_be_replayed_more_than_once(do: Do, clock: Clock) -> None:
     assert [error["message"] for error in job.errors] == ["first", "second"]
 
 
-def test_whoever_held_the_lease_before_a_replay_can_no_longer_write(do: Do, clock: Clock) -> None:
+def test_the_holder_of_the_lease_before_a_replay_can_no_longer_write(do: Do, clock: Clock) -> None:
     enqueued(do, max_attempts=1)
     stale = claimed(do)
     clock.pass_lease(stale)

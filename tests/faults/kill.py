@@ -200,7 +200,7 @@ class Death(threading.Thread):
         """Stop a worker for longer than its lease; it comes back as a zombie and must change nothing."""
         victim.freeze()
         if file_is_held(self.works.holdfast.store):
-            # SQLite has one write lock: whoever sleeps on it stops everybody, and innocent leases run out.
+            # SQLite has one write lock: a process that sleeps on it stops everybody, and innocent leases run out.
             victim.thaw()
             return
         self.frozen.append(victim)

@@ -377,7 +377,7 @@ def test_an_effect_and_its_completion_are_both_there_once_when_the_reply_is_lost
     cut()
     with pytest.raises(DatabaseUnavailable):
         attempt() if colour == "sync" else asyncio.run(async_attempt())
-    # Unknown to the holder, so it may not claim success; whoever tries to end the lease again is refused.
+    # Unknown to the holder, so it may not claim success; a second try to end the lease is refused.
     assert not job.settled
     with pytest.raises(LeaseLost):
         direct.run(jobs.complete(lease))

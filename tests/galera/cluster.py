@@ -65,7 +65,7 @@ class Node(MariaDB):
         return self
 
     def discard(self) -> None:
-        # Whoever leaves in order waits for the others; nobody needs the data any more.
+        # A node that leaves in order waits for the others; nobody needs the data any more.
         self.stop(signal.SIGKILL)
         super().discard()
 
@@ -74,7 +74,7 @@ class Node(MariaDB):
             "gmcast.listen_addr": f"tcp://{HOST}:{self.group_port}",
             "ist.recv_addr": f"{HOST}:{self.ist_port}",
             "gcache.size": "32M",
-            # So many commits may be on their way before another node has answered one of them.
+            # This many commits may be on their way before another node has answered one of them.
             "evs.send_window": "64",
             "evs.user_send_window": "32",
             **FAILURE_DETECTION,
@@ -154,7 +154,7 @@ class Cluster:
             node.execute("set statement wsrep_sync_wait = 1 for select 1 from mysql.global_priv limit 1")
 
     def await_size(self, size: int) -> None:
-        """Wait until every running node counts so many members, itself among them."""
+        """Wait until every running node counts that many members, itself among them."""
         deadline = time.monotonic() + START_SECONDS
         while any(node.status("cluster_size") != str(size) or not node._ready() for node in self.running):
             if time.monotonic() > deadline:

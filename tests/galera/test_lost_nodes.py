@@ -1,7 +1,7 @@
 """A node dies or is cut off in the middle of commits: their callers do not know, and the other nodes may have them.
 
 The other nodes are frozen, commits are sent through the third, and it is killed before anybody can answer: the write
-sets lie in the others' sockets, and they take them when they wake. Whoever repeats the work there must find it.
+sets lie in the others' sockets, and they take them when they wake. A worker that repeats the work there must find it.
 """
 
 import asyncio

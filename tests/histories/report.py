@@ -24,7 +24,7 @@ DEEDS = (
     "reset the lines",
     "restarts the server",
 )
-# Of a broken rule so many are told in full; the others are counted.
+# Of a broken rule this many are told in full; the others are counted.
 IN_FULL = 3
 
 

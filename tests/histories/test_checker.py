@@ -31,7 +31,7 @@ def test_every_rule_has_a_history_that_breaks_it() -> None:
     assert {rule for rule, _ in BAD.values()} == set(RULES)
 
 
-# What looks odd and is no broken promise
+# What looks odd and breaks no promise
 
 
 def test_a_discarded_dead_letter_is_not_lost(story: Story) -> None:

@@ -73,7 +73,7 @@ def test_a_dear_claim_from_the_front_is_rare() -> None:
 
 
 def test_a_slow_answer_keeps_late_jobs_waiting_for_seconds_only() -> None:
-    """A stall of the network is no sign of dead rows."""
+    """A stall of the network is not a sign of dead rows."""
     known = lanes(lease(0), cost=30.0)
     assert known.start(30.0 + DEEP_EVERY_SECONDS).width == "deep"
 

@@ -103,7 +103,7 @@ def held(store: Store, size: int) -> Iterator[list[Lease]]:
 
 
 def assert_bounded(plan: Plan, size: int) -> None:
-    """The work grows with the batch: so many rows and pages for each job of it, and no table is read whole."""
+    """The work grows with the batch: a number of rows and pages for each job of it, and no table is read whole."""
     ways = {way for _, way in plan.scans}
     assert not ways & {"Seq Scan", "Parallel Seq Scan"}, plan.scans
     assert plan.rows_visited <= 20 * size + 100, plan.rows_visited

@@ -141,7 +141,7 @@ def _observer_of_mysql(raw: Any) -> Iterator[Callable[[], bool]]:
         cursor = observer.cursor()
 
         def waits() -> bool:
-            # InnoDB shows the same again to whoever asks again within 100 ms.
+            # InnoDB shows the same again to one that asks again within 100 ms.
             time.sleep(0.12)
             cursor.execute(asked, (raw.thread_id(),))
             return bool(cursor.fetchone()[0])

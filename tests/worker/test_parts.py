@@ -102,7 +102,7 @@ def planned(demand: Demand) -> int:
 
 
 def test_slow_handlers_that_end_in_step_are_not_claimed_ahead_for() -> None:
-    """Twenty that took a second each and end in the same moment are no two thousand a second."""
+    """Twenty that took a second each and end in the same moment are not two thousand a second."""
     work = slots()
     demand = Demand(work, 2_000)
     time.sleep(0.02)

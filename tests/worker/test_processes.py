@@ -15,7 +15,7 @@ from tests.worker.stage import Stage
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def stage(request: pytest.FixtureRequest) -> Stage:
-    """Two of the databases unless told: signals and processes care little about which."""
+    """Two of the databases by default: signals and processes care little about which."""
     found: Stage = request.getfixturevalue("pg_stage" if request.param == "postgres" else f"{request.param}_stage")
     return found
 

@@ -89,7 +89,7 @@ def test_without_wakeups_polling_carries_alone(stage: Stage) -> None:
 
 
 @pytest.mark.usefixtures("sleepy")
-def test_a_retry_at_once_wakes_whoever_is_idle(stage: Stage) -> None:
+def test_a_retry_at_once_wakes_an_idle_worker(stage: Stage) -> None:
     @stage.hf.job(retry=Retry(max_attempts=2, first_delay=0, max_delay=0, jitter=0))
     async def act() -> None:
         if not stage.heard(events.JobRetried):

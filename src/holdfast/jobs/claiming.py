@@ -61,7 +61,7 @@ _BY_AGE, _BY_PRIORITY = attrgetter("available_at", "id"), attrgetter("priority")
 
 @flow
 def renew(leases: Iterable[tuple[Held | Lease, int]], begun: Collection[Any] = ()) -> Steps[Renewed]:
-    """Put off the end of held leases by so many milliseconds from now; a lease that is lost is left out of the answer.
+    """Put off the end of held leases by the milliseconds beside each; a lease that is lost is not in the answer.
 
     `begun` names the jobs whose handler has been called: the record of it costs nothing here.
     Commits: its own. After a crash: safe to repeat.

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 # Rows a single statement carries: 10,000 jobs of 200 bytes are 2 MB on the wire.
 CHUNK = 10_000
-# And their text: a packet of MySQL's has 16 MB unless told, and quotes within quotes make four characters of one.
+# And their text: a packet of MySQL's has 16 MB by default, and quotes within quotes make four characters of one.
 CHUNK_TEXT = 2_000_000
 # A key or a unique job may vanish between two statements; each round that finds it gone tries again.
 ROUNDS = 10
@@ -86,7 +86,7 @@ def enqueue(job: NewJob, *, fresh: bool = False, drawn: Drawn | None = None) -> 
 def _take_back(ids: list[str], drawn: Drawn | None) -> Steps[None]:
     """Delete what a worker had finished before a repeat added it again.
 
-    The insert has waited for whoever was about to delete the jobs, so statements after it see their end.
+    The insert has waited for a transaction that was about to delete the jobs, so statements after it see their end.
     """
     yield from ask("take_back", ids=ids)
     [[now]] = yield from ask("clock")

@@ -130,7 +130,7 @@ class Lanes:
         self._origins = latest | self._origins
         if len(self._floors) > LANES_LIMIT:
             self.forget()
-        # What the jobs themselves take is no reason to claim otherwise.
+        # What the jobs themselves take says nothing about the walk to them.
         took = ended - began
         cost = max(0.0, took - SECONDS_PER_CLAIMED_JOB * len(claimed))
         expensive = took > EXPENSIVE_CLAIM_SECONDS + EXPENSIVE_SECONDS_PER_JOB * len(claimed)

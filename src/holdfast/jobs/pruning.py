@@ -16,7 +16,7 @@ def prune_queues() -> Steps[list[tuple[Outcome, str]]]:
 
 @flow
 def prune(outcome: Outcome, queue: str, older_ms: int, *, limit: int = 1000) -> Steps[int]:
-    """Delete one chunk of finished jobs older than so many milliseconds; fewer than `limit` means there are no more.
+    """Delete one chunk of finished jobs older than `older_ms` milliseconds; fewer than `limit` means: no more.
 
     Rows that are not kept for as long as an enqueue may be repeated have their ids noted, as dropped jobs have.
     Commits: its own, so that no chunk holds locks for long. After a crash: go on with the next chunk.

@@ -28,7 +28,7 @@ def reap(
     """Take back leases that ran out: to their queue, or to the dead letters; `expiry.py` says which.
 
     `exclude` names jobs that the caller itself still works on; `backoff` gives seconds by kind and attempt.
-    `look_back` leaves out leases that ran out more than so many seconds ago; None looks at all.
+    `look_back` leaves out leases that ran out more seconds ago than this; None looks at all.
     Nearly always there is nothing to take back, so it looks without a lock or a transaction first.
     Commits: its own. After a crash: nothing happened; the leases are still expired and the next reaper takes them.
     """

@@ -2,8 +2,8 @@
 
 A parked job with a delay is pending and due by then at the latest, through the ordinary claim: no timer has to run. One
 without a delay is `waiting`, outside the index of the claim, until it is woken.
-A wake finds only jobs that are parked already. Whoever stores what a job waits for locks the job's row first, stores,
-then wakes; the job's own park looks in a later statement whether that is there already (see `life/door.py`).
+A wake finds only jobs that are parked already. So what a job waits for is stored in this order: lock the job's row,
+store, wake; and the job's own park looks in a later statement whether that is there already (see `life/door.py`).
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class AsyncLink:
         """Hang up on the server where the connection's event loop is closed: its transport can do nothing any more."""
         handle = self.dialect.socket_of(self.raw)
         if handle is not None and handle.fileno() >= 0:
-            # Another handle on the same socket: this one is the transport's to close. A peer that is gone is no matter.
+            # Another handle on the same socket: this one is the transport's to close. The peer may be gone already.
             with socket.socket(fileno=os.dup(handle.fileno())) as twin, suppress(OSError):
                 twin.shutdown(socket.SHUT_RDWR)
 

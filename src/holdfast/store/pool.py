@@ -52,7 +52,7 @@ class Pool:
     def _take_in_time(self) -> Link | None:
         deadline = time.monotonic() + self._patience
         with self._freed:
-            # Counted before the look: whoever gives back after it sees that somebody waits.
+            # Counted before the look: a link given back after it finds that somebody waits.
             self._waiting += 1
             try:
                 while True:

@@ -76,5 +76,5 @@ def _name(connection: Any) -> str:
 
 
 def _same(one: str, other: str) -> bool:
-    # Names of databases are no paths, and then this changes neither.
+    # Names of databases are not paths, and then this changes neither.
     return one == other or (os.sep in one + other and Path(one).resolve() == Path(other).resolve())

@@ -129,7 +129,7 @@ def test_nothing_follows_a_lease_that_was_lost(do: Do, clock: Clock, look: Look,
 
 @flow
 def dying(work: Flow[Any], after: int) -> Steps[Any]:
-    """Run a flow, and die after so many of its statements."""
+    """Run a flow, and die after that many of its statements."""
     steps = work.start()
     rows: Any = None
     for _ in range(after):

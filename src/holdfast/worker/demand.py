@@ -28,7 +28,7 @@ class Demand:
         self._most = most
         self._rate = 0.0
         self._measured = (time.monotonic(), 0, 0.0)
-        # Whoever claims and has no room now: one claimer for each store.
+        # The claimers that have no room now: there is one for each store.
         self._waiting: set[object] = set()
 
     def plan(self, sources: Sequence[Source]) -> Plan:

@@ -41,7 +41,7 @@ _BUSY: dict[int, errors.BusyReason] = {
     3572: "lock_timeout",
     1020: "serialisation",  # MariaDB: the row has changed since the transaction's snapshot
 }
-# Connections refused, closed, killed or timed out; a server that shuts down, is read-only after a failover, is no part
+# Connections refused, closed, killed or timed out; a server that shuts down, is read-only after a failover, is not part
 # of its Galera cluster (1047) or was cut off from it in a commit (1180), or does not know our user or database.
 _LOST = frozenset(
     {
@@ -362,7 +362,7 @@ def connect(url: str, options: StoreOptions) -> Any:
     """Open a PyMySQL connection that commits only when told to (autocommit with explicit BEGIN)."""
     timeout = max(1, int(options.connect_timeout))
     address = split_url(url)
-    # Unless told, PyMySQL 2 tries TLS unverified, reading the machine's authorities for each connection: 35 ms of CPU.
+    # By default PyMySQL 2 tries TLS unverified, reading the machine's authorities for each connection: 35 ms of CPU.
     plain = {"ssl_disabled": address.tls is None}
     # PyMySQL's time-out for connecting ends with the network's part; a server may accept and then say nothing.
     silent = {"read_timeout": timeout, "write_timeout": timeout}

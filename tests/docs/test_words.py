@@ -1,0 +1,35 @@
+"""Words that strangers stumble over stay out: code, SQL, tests and pages are read by people who know none of it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# What not to say, and what to say instead.
+INSTEAD = {
+    r"\bso[ -]many\b": "that many, this many, or the number's name",
+    r"\bunless told\b": "by default",
+    r"\bbut for (?!no longer)": "except",
+    r"\bdear(?:er|est)?\b": "expensive",
+    r"\bwhoever\b": "anyone who, the caller, the holder",
+    r"\b(?:that|what) is none\b": "is not one",
+}
+FILES = [
+    *(file for part in ("src", "tests") for kind in ("*.py", "*.sql") for file in (ROOT / part).rglob(kind)),
+    *(ROOT / "docs").rglob("*.md"),
+    ROOT / "README.md",
+]
+
+
+@pytest.mark.parametrize("word", INSTEAD)
+def test_nobody_stumbles_over(word: str) -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
+        for file in FILES
+        if file != Path(__file__)
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
+        if re.search(word, line, re.IGNORECASE) and not line.lstrip(" #").startswith("So many that")
+    ]
+    assert found == [], f"say instead: {INSTEAD[word]}"
