@@ -31,6 +31,12 @@ class Loops(ABC):
     """Loops over async connections: each claims a batch and settles it, until nothing is left."""
 
     connections: list[Any]
+    sync: Any
+
+    async def enqueue_in(self, count: int) -> None:
+        self.sync.execute("begin")
+        await self.enqueue_one(count)
+        self.sync.execute("commit")
 
     async def enqueue_many(self, count: int, per_call: int, handler: str = "async def", keep: bool = True) -> None:
         for start in range(0, count, per_call):
@@ -40,6 +46,10 @@ class Loops(ABC):
         began = time.perf_counter()
         await asyncio.gather(*(self._loop(connection, keep) for connection in self.connections))
         return time.perf_counter() - began
+
+    @abstractmethod
+    async def enqueue_one(self, count: int) -> None:
+        """Add jobs one by one on the sync connection."""
 
     @abstractmethod
     async def _insert(self, payloads: list[str]) -> None:

@@ -103,11 +103,6 @@ class RawMysql(Loops):
         for order in range(count):
             self.sync.execute(insert, (new_id(), "bench", payload(order)))
 
-    async def enqueue_in(self, count: int) -> None:
-        self.sync.execute("begin")
-        await self.enqueue_one(count)
-        self.sync.execute("commit")
-
     async def aenqueue_one(self, count: int) -> None:
         insert = self.sql(INSERT)
         for order in range(count):
