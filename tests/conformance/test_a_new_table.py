@@ -20,7 +20,8 @@ NEW = {
 
 
 @pytest.fixture
-def _one_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _one_more(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One more migration; behind the store, whose tables other tests of the session share."""
     folder = tmp_path / "migrations"
     shutil.copytree(catalogue.MIGRATIONS, folder)
     for name, text in NEW.items():

@@ -44,7 +44,7 @@ class Ours:
             made = "".join(migration.sql for migration in self.app.store.migrations)
             tables = re.findall(r"create table (?:if not exists )?([^\s(]+)", made, re.IGNORECASE)
             for table in {*tables, self.app.store.dialect.table("meta")}:
-                link.tell(f"drop table {table}")
+                link.tell(f"drop table if exists {table}")
 
     async def open(self) -> None:
         # So that the first job does not pay for the connection.
