@@ -315,6 +315,8 @@ class UnknownFollowers(StoreError):
     """The end of a job has consequences that this process does not know, so it is not written."""
 
     summary = "A job's end has consequences that this process does not know."
+    # For this job, not for the others of its batch: a repeat cannot help it.
+    data_refused = True
 
     def __init__(self, job_id: str, bit: int) -> None:
         super().__init__(f"job {job_id}, bit {bit}: upgrade holdfast here, or import the part that it belongs to")

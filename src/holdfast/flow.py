@@ -73,6 +73,11 @@ def text_of(value: Any) -> str:
     return bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else str(value)
 
 
+def number_of(value: Any) -> int:
+    """Read a whole number, whatever a caller's connection makes of it: text, bytes, a decimal."""
+    return value if type(value) is int else int(text_of(value))
+
+
 class Flow(Generic[T_co]):
     """A restartable piece of database work; `yield from` it inside another flow, or hand it to a store."""
 

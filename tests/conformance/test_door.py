@@ -1,15 +1,16 @@
 """The door out in a transaction of the application's own."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from holdfast import admin, jobs
+from holdfast import Holdfast, admin, events, jobs
 from holdfast.job import Job
 from holdfast.life import door
 from holdfast.store import Store
 from holdfast.testing import Look, new_job
-from holdfast.testing.suite_door import BIT, note
+from holdfast.testing.suite_door import BIT, UNKNOWN_BIT, note
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,33 @@ def test_what_follows_a_completion_is_part_of_the_callers_transaction(store: Sto
     assert len(look.live()) == (end == "rollback")
     assert len(look.over()) == (end == "commit" and keep)
     assert [line.job_id for line in store.run(admin.audit())] == [lease.job_id] * (end == "commit")
+
+
+def test_a_job_with_followers_that_nobody_here_knows_costs_itself(store: Store) -> None:
+    new = [new_job() for _ in range(4)]
+    store.run(jobs.enqueue_many(new))
+    store.run(jobs.follow([new[1].id], UNKNOWN_BIT))
+    said: list[events.Event] = []
+    hf = Holdfast(store.url, prefix=store.options.prefix)
+    hf.on(events.Event, said.append)
+    hf.job(kind="noop", queue="mail")(lambda: None)
+
+    async def scene() -> None:
+        async with hf.worker(poll=0.05):
+            for _ in range(400):
+                if any(isinstance(one, events.SettleRefused) for one in said) and len(over(store)) == 3:
+                    break
+                await asyncio.sleep(0.05)
+        await hf.aclose()
+
+    asyncio.run(scene())
+    assert over(store) == {new[0].id, new[2].id, new[3].id}
+    assert [one.id for one in said if isinstance(one, events.SettleRefused)] == [new[1].id]
+    assert not [one for one in said if isinstance(one, events.DatabaseLost | events.WorkerBroke)]
+
+
+def over(store: Store) -> set[str]:
+    return {row.id for row in Look(store.run, store).over()}
 
 
 def test_what_follows_commits_with_the_effect_of_a_handler(store: Store) -> None:

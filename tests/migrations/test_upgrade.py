@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, admin, jobs
-from holdfast.errors import DatabaseBusy
+from holdfast.errors import Conflict, DatabaseBusy
 from holdfast.store import Store, migrate
 from holdfast.store.catalogue import Query
 from holdfast.store.dialects import SCHEMA_VERSION
@@ -195,6 +195,53 @@ def test_an_upgrade_that_was_cut_off_after_any_statement_can_be_run_again(
         [lease] = store.run(jobs.claim("mail", limit=9))
         store.run(jobs.park(lease, "signal:upgrade"))
         store.close()
+
+
+@pytest.mark.parametrize("server", ["mariadb", "mysql"])
+def test_a_long_transaction_is_not_waited_for_on_mysql_either(
+    request: pytest.FixtureRequest, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = Holdfast(request.getfixturevalue(f"{server}_url"))
+    hf.store.run(migrate.apply(hf.store.migrations[:1]))
+    [patience] = hf.store.dialect.queries["schema_patience"].parts
+    hurried = Query(hf.store.dialect, "schema_patience", [patience.replace("= 5", "= 1")])
+    monkeypatch.setitem(hf.store.dialect.queries, "schema_patience", hurried)
+    with hf.store.link() as long:
+        long.tell("begin")
+        long.raw.execute("select count(*) from holdfast_jobs")
+        with pytest.raises(DatabaseBusy, match=r"What ran before stays\. End the long transaction"):
+            hf.migrate()
+        long.tell("commit")
+    assert hf.migrate() == ["0002_deaths", "0003_waiting"]
+    hf.close()
+
+
+OBSTACLES = {
+    "table receipts": "create table receipts (job text references holdfast_jobs (id) on delete cascade)",
+    "view open_jobs": "create view open_jobs as select id from holdfast_jobs",
+    "trigger noted": "create trigger noted after insert on holdfast_jobs begin select 1; end",
+    "index by_bucket": "create index by_bucket on holdfast_jobs (bucket)",
+}
+
+
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_what_an_application_hung_on_the_table_of_sqlite_is_named_and_not_lost(sqlite_url: str, name: str) -> None:
+    hf = Holdfast(sqlite_url)
+    hf.store.run(migrate.apply(hf.store.migrations[:2]))
+    add(hf.store)
+    with hf.store.link() as link:
+        link.tell(OBSTACLES[name])
+        if name == "table receipts":
+            link.tell("insert into receipts select id from holdfast_jobs")
+    with pytest.raises(Conflict, match=f"these refer to it: {name}\\. Drop them"):
+        hf.migrate()
+    assert hf.store.run(migrate.version()) == 2
+    with hf.store.link() as link:
+        if name == "table receipts":
+            assert link.raw.execute("select count(*) from receipts").fetchone()[0] > 0
+        link.tell(f"drop {name}")
+    assert hf.migrate() == ["0003_waiting"]
+    hf.close()
 
 
 def test_a_table_that_a_long_transaction_holds_is_not_waited_for_in_front_of_everybody(

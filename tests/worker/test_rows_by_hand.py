@@ -39,6 +39,7 @@ EVERYWHERE: dict[str, dict[str, str]] = {
     "leased with the last fence": {"state": "'leased'", "lease_expires_at": "LONG_AGO", "fence": "9223372036854775807"},
     "leased with all lapses": {"state": "'leased'", "lease_expires_at": "LONG_AGO", "lapses": "2147483647"},
     "leased for ever": {"state": "'leased'"},
+    "waiting for nothing": {"state": "'waiting'"},
     "leased with errors that are none": {"state": "'leased'", "lease_expires_at": "LONG_AGO", "errors": "'7'"},
 }
 BY_DATABASE: dict[str, dict[str, dict[str, str]]] = {
@@ -89,7 +90,7 @@ BY_DATABASE: dict[str, dict[str, dict[str, str]]] = {
 
 
 # Nothing can take these: a time in words never comes, a lease without an end never ends, and an id must be a text.
-STUCK = {"a time in words", "a blob for an id", "leased for ever"}
+STUCK = {"a time in words", "a blob for an id", "leased for ever", "waiting for nothing"}
 FAILS = """'{"n": -1}'"""
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from holdfast.admin.recording import record as _record
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
-from holdfast.flow import Columns, Steps, ask, flow, text_of
+from holdfast.flow import Columns, Steps, ask, flow, number_of, text_of
 from holdfast.life.door import Left, consequences
 from holdfast.life.listing import Wanted
 from holdfast.values.ids import parse_id
@@ -237,7 +237,9 @@ def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "reques
             [[queue, kind, key, fence, followers]] = rows
             yield from _record("cancel", actor, [(job, _place((queue, kind)))])
             if followers is not None:
-                yield from consequences([Left(job, fence, queue, kind, key, followers, "cancelled")])
+                yield from consequences(
+                    [Left(job, number_of(fence), queue, kind, key, number_of(followers), "cancelled")]
+                )
             return "cancelled"
         rows = yield from ask("cancel_leased", id=job)
         if rows:
@@ -322,7 +324,15 @@ class _Letter(NamedTuple):
 
     def left(self) -> Left:
         """Say that it was discarded, for what follows."""
-        return Left(self.job_id, self.fence, self.queue, self.kind, self.key, self.followers or 0, "discarded")
+        return Left(
+            self.job_id,
+            number_of(self.fence),
+            self.queue,
+            self.kind,
+            self.key,
+            number_of(self.followers or 0),
+            "discarded",
+        )
 
     def detail(self) -> dict[str, Any]:
         error = None if self.error_type is None else {"type": self.error_type, "message": self.error_message}

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.flow import Steps, ask, flow
 from holdfast.jobs.settling import settle
+from holdfast.life import door
 from holdfast.life.expiry import Backoff, verdict
 from holdfast.values.retry import Retry
 from holdfast.values.rows import LAST_FENCE, Expired, Finish, PutBack, Reaped
@@ -36,6 +37,8 @@ def reap(
         "kinds": None if kinds is None else list(kinds),
         "ids": list(exclude),
         "look_back_ms": None if look_back is None else round(look_back * 1000),
+        # What follows the others is not known here: a process that knows it must take them back.
+        "known": door.attached(),
     }
     if not (yield from ask("reap_pick", look=True, limit=1, lock=None, **which)):
         return []
@@ -63,7 +66,7 @@ def release_strays(worker: str, known: Sequence[Any]) -> Steps[int]:
 
     Commits: its own. After a crash: they wait for the reaper instead.
     """
-    strays = yield from ask("strays", worker=worker, ids=list(known))
+    strays = yield from ask("strays", worker=worker, ids=list(known), known=door.attached())
     if not strays:
         return 0
     settled = yield from settle([PutBack(job_id, fence, None, 1) for job_id, fence in strays])

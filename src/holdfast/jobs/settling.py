@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import LeaseLost
-from holdfast.flow import Columns, Rows, Steps, ask, flow, text_of
+from holdfast.flow import Columns, Rows, Steps, ask, flow, number_of, text_of
 from holdfast.life.door import consequences, leaving
 from holdfast.life.source import Settled
 from holdfast.values.options import KEY_LENGTH, text
@@ -59,7 +59,7 @@ def _by_the_door(ends: Sequence[End]) -> Steps[set[str]]:
     """
     rows = yield from ask("followed", ids=sorted(str(end.id) for end in ends))
     followed = {text_of(row[0]): row for row in rows}
-    held = [end for end in ends if str(end.id) in followed and followed[str(end.id)][1] == end.fence]
+    held = [end for end in ends if str(end.id) in followed and number_of(followed[str(end.id)][1]) == end.fence]
     if not held:
         return set()
     for name, batch in _writes(held):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.flow import Steps, ask, flow
+from holdfast.flow import Steps, ask, flow, text_of
 
 
 @flow
@@ -25,7 +25,7 @@ def wake(ids: Sequence[str], waits_for: str | None = None) -> Steps[set[str]]:
     if not ids:
         return set()
     rows = yield from ask("wake", ids=sorted(ids), waits_for=waits_for, alone=True)
-    return {str(row[0]) for row in rows}
+    return {text_of(row[0]) for row in rows}
 
 
 @flow
@@ -37,4 +37,4 @@ def follow(ids: Sequence[str], bit: int) -> Steps[set[str]]:
     Commits: with the caller's transaction when one is given, else its own. After a crash: safe to repeat.
     """
     rows = yield from ask("follow", ids=sorted(ids), bit=bit, alone=True)
-    return {str(row[0]) for row in rows}
+    return {text_of(row[0]) for row in rows}

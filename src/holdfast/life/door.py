@@ -18,7 +18,7 @@ from operator import or_
 from typing import Any, Literal, NamedTuple
 
 from holdfast.errors import ConfigError, UnknownFollowers
-from holdfast.flow import Steps, text_of
+from holdfast.flow import Steps, number_of, text_of
 from holdfast.values.rows import End, Finish, Outcome, PutBack
 
 How = Outcome | Literal["discarded", "returned", "parked"]
@@ -59,6 +59,11 @@ def attach(bit: int, consequence: Consequence) -> None:
         raise ConfigError("bit", "must be one that no other surface has", bit)
 
 
+def attached() -> int:
+    """Return the bits of all surfaces that this process knows."""
+    return reduce(or_, _attached, 0)
+
+
 def detach(bit: int) -> None:
     """Undo `attach`, for tests."""
     _attached.pop(bit, None)
@@ -82,8 +87,10 @@ def consequences(left: Sequence[Left]) -> Steps[None]:
 def leaving(end: End, row: Sequence[Any]) -> Left:
     """Put together what was written about a lease and what its row says (the columns of `followed`)."""
     job_id, fence, queue, kind, key, followers = row
-    # A caller's connection may give texts in a way of its own.
+    # A caller's connection may give texts and numbers in a way of its own.
     key = None if key is None else text_of(key)
     how: How = "returned" if isinstance(end, PutBack) else "parked"
     how, result = (end.outcome, end.result) if isinstance(end, Finish) else (how, None)
-    return Left(text_of(job_id), fence, text_of(queue), text_of(kind), key, followers, how, result)
+    return Left(
+        text_of(job_id), number_of(fence), text_of(queue), text_of(kind), key, number_of(followers), how, result
+    )

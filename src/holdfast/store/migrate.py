@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from holdfast.errors import DatabaseBusy, SchemaMismatch, SchemaMissing
+from holdfast.errors import Conflict, DatabaseBusy, SchemaMismatch, SchemaMissing
 from holdfast.flow import Rows, Steps, ask, flow, run_text
 
 
@@ -21,6 +21,11 @@ class Migration:
     @property
     def name(self) -> str:
         return f"{self.number:04}_{self.title}"
+
+    @property
+    def renames(self) -> bool:
+        """Tell whether it makes a table anew and gives it the old one's name."""
+        return any(" rename to " in statement for statement in self.statements)
 
     @property
     def sql(self) -> str:
@@ -62,7 +67,8 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
     """Run what is still to run, under a lock that lets one migrator in at a time.
 
     Commits: its own; where the database can roll back DDL (PostgreSQL, SQLite) all or nothing.
-    Raises: SchemaMismatch when the database is ahead of this library; DatabaseBusy when another migrator is at work, or
+    Raises: Conflict when something of the application's stands in the way of a table that has to be made anew (SQLite);
+    SchemaMismatch when the database is ahead of this library; DatabaseBusy when another migrator is at work, or
     another transaction holds one of the tables for long (PostgreSQL).
     After a crash: nothing happened, or the version tells how far it came; run it again.
     """
@@ -77,6 +83,13 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
     yield from ask("schema_create")
     yield from ask("meta_create")
     todo = yield from pending(known)
+    if any(migration.renames for migration in todo):
+        obstacles = [str(row[0]) for row in (yield from ask("schema_obstacles"))]
+        if obstacles:
+            raise Conflict(
+                f"A migration makes the table of live jobs anew, and these refer to it: {', '.join(obstacles)}. "
+                "Drop them, or what refers to it in them, migrate, and make them again. Nothing was changed."
+            )
     for migration in todo:
         for statement in migration.statements:
             yield from run_text(migration.name, statement)

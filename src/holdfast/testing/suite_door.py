@@ -333,6 +333,17 @@ def test_a_job_whose_consequence_is_unknown_here_is_not_ended(do: Do, clock: Clo
     assert (look.live(), look.over(), told()) == (before, [], [])
 
 
+def test_a_job_whose_consequence_is_unknown_here_keeps_no_other_from_being_taken_back(
+    do: Do, clock: Clock, look: Look, told: Told
+) -> None:
+    strange, *others = followed(do, count=3)
+    do(jobs.follow([strange.job_id], UNKNOWN_BIT))
+    clock.advance(3600)
+    assert {one.id for one in do(jobs.reap())} == {lease.job_id for lease in others}
+    assert [row.id for row in look.live() if row.state == "leased"] == [strange.job_id]
+    assert do(jobs.release_strays("worker", [])) == 0
+
+
 def test_only_a_live_job_can_be_followed(do: Do, clock: Clock, look: Look, told: Told) -> None:
     ended = do_claim(do)
     do(jobs.complete(ended))

@@ -100,6 +100,15 @@ def test_a_wake_that_is_repeated_changes_nothing(do: Do, clock: Clock, look: Loo
     assert look.live() == before
 
 
+def test_a_park_does_not_swallow_a_cancel_that_was_asked_for(do: Do, clock: Clock, look: Look) -> None:
+    lease = held(do)
+    assert do(admin.cancel(lease.job_id, "ada")) == "requested"
+    do(jobs.park(lease, "signal:approved"))
+    assert [row.state for row in look.live()] == ["pending"]
+    [again] = do(jobs.claim("mail", limit=1))
+    assert again.cancel_requested
+
+
 @pytest.mark.parametrize("delay", [None, 60_000], ids=["waiting", "with-a-deadline"])
 def test_a_wake_leaves_a_job_alone_that_a_worker_holds_again(
     do: Do, clock: Clock, look: Look, delay: int | None

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from holdfast import events
-from holdfast.errors import StoreError, UniqueViolation
+from holdfast.errors import StoreError, UniqueViolation, UnknownFollowers
 from holdfast.flow import Flow
 from holdfast.values.failure import words
 from holdfast.values.rows import End, Finish
@@ -143,6 +143,9 @@ class Settler:
     def _plainer(self, ended: Ended, error: Exception) -> End | None:
         """Return the outcome with less in it; None when there is nothing left to leave out."""
         write = ended.write
+        if isinstance(error, UnknownFollowers):
+            # It is not refused for what is in it.
+            return None
         if isinstance(write, Finish) and isinstance(error, UniqueViolation) and write.keep:
             # The finished table has this job already: what is left to do is to take it out of the live one.
             return write._replace(keep=False)

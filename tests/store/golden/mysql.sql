@@ -148,7 +148,8 @@ update json_table(%s, '$[*]' columns (
         error longtext character set utf8mb4 path '$[4]', lapses integer path '$[5]',
         waits_for varchar(200) character set utf8mb4 path '$[6]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
-   set j.state = case when u.delay_ms is null and u.waits_for is not null then 'waiting' else 'pending' end,
+   set j.state = case when u.delay_ms is null and u.waits_for is not null and not j.cancel_requested
+           then 'waiting' else 'pending' end,
        j.waits_for = u.waits_for,
        j.fence = least(j.fence, 9223372036854775806) + 1,
        j.attempts = greatest(j.attempts, 1) - u.attempts_back, j.lapses = coalesce(u.lapses, j.lapses),

@@ -131,6 +131,7 @@ with held as materialized (
 update holdfast_jobs j
    set state = case when ((select delay_ms from held))[width_bucket(j.id, (select id from held))] is null
            and ((select waits_for from held))[width_bucket(j.id, (select id from held))] is not null
+           and not j.cancel_requested
            then 'waiting' else 'pending' end,
        waits_for = ((select waits_for from held))[width_bucket(j.id, (select id from held))],
        fence = least(j.fence, 9223372036854775806) + 1,

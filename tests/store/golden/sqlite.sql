@@ -108,6 +108,7 @@ returning id, cancel_requested;
 update holdfast_jobs
    set state = case when u.delay_ms is null
            and u.waits_for is not null
+           and not cancel_requested
            then 'waiting' else 'pending' end,
        waits_for = u.waits_for,
        fence = min(cast(holdfast_jobs.fence as integer), 9223372036854775806) + 1,

@@ -142,7 +142,7 @@ select id, fence, available_at, created_at, leased_at, :now, attempts, max_attem
   from holdfast_jobs
  where id = :id and state <> 'leased';
 delete from holdfast_jobs where id = :id and state <> 'leased'
-returning queue, kind, key, fence, followers;
+returning queue, kind, key, fence, cast(followers as integer);
 
 -- cancel_leased: ask the holder of a job to stop.
 -- Differs: no booleans, and nothing to notify.
@@ -155,7 +155,7 @@ returning queue, kind, leased_by, fence;
 select id, outcome, queue, kind, unique_key, attempts, replays,
        iif(json_valid(errors), json_extract(errors, '$[#-1].type'), null),
        iif(json_valid(errors), json_extract(errors, '$[#-1].message'), null),
-       key, fence, followers
+       key, cast(fence as integer), cast(followers as integer)
   from holdfast_finished
  where true
    -- insert outcome_filter

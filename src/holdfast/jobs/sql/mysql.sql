@@ -250,7 +250,8 @@ update json_table(:batch, '$[*]' columns (
         waits_for varchar(200) character set utf8mb4 path '$[6]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    and j.followers is null  -- when unfollowed
-   set j.state = case when u.delay_ms is null and u.waits_for is not null then 'waiting' else 'pending' end,
+   set j.state = case when u.delay_ms is null and u.waits_for is not null and not j.cancel_requested
+           then 'waiting' else 'pending' end,
        j.waits_for = u.waits_for,
        j.fence = least(j.fence, 9223372036854775806) + 1,
        j.attempts = greatest(j.attempts, 1) - u.attempts_back, j.lapses = coalesce(u.lapses, j.lapses),
@@ -364,6 +365,7 @@ select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lea
    and id not in (
        select u.id
          from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u)
+   and (followers is null or followers | :known = :known)
  order by lease_expires_at
  limit :limit
    for update skip locked  -- when lock
@@ -380,11 +382,19 @@ select id, fence from holdfast_jobs
  where state = 'leased' and leased_by = :worker
    and id not in (
        select u.id
-         from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u);
+         from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u)
+   and (followers is null or followers | :known = :known);
 
 -- stuck: read rows, written by hand, that no claim and no reaper can ever take, and why.
-select id, 'a lease without an end: lease_expires_at' from holdfast_jobs force index (holdfast_jobs_lease_idx)
- where state = 'leased' and lease_expires_at is null
+-- Differs: the table has no rule on states, so a state may be anything.
+select id, why
+  from (select id, 'a lease without an end: lease_expires_at' as why
+          from holdfast_jobs force index (holdfast_jobs_lease_idx)
+         where state = 'leased' and lease_expires_at is null
+         union all
+        select id, 'it waits for nothing: waits_for' from holdfast_jobs where state = 'waiting' and waits_for is null
+         union all
+        select id, 'an unknown state' from holdfast_jobs where state not in ('pending', 'leased', 'waiting')) s
  limit :limit;
 
 -- prune_queues: list the queues that have finished rows, by outcome, hopping over the index instead of reading it all.

@@ -247,6 +247,7 @@ with held as materialized (
 update holdfast_jobs j
    set state = case when ((select delay_ms from held))[width_bucket(j.id, (select id from held))] is null
            and ((select waits_for from held))[width_bucket(j.id, (select id from held))] is not null
+           and not j.cancel_requested
            then 'waiting' else 'pending' end,
        waits_for = ((select waits_for from held))[width_bucket(j.id, (select id from held))],
        fence = least(j.fence, 9223372036854775806) + 1,
@@ -362,6 +363,7 @@ select id, queue, kind, fence, attempts, max_attempts, leased_by, date_part('epo
    and lease_expires_at >= :now - :look_back_ms::bigint * interval '1 millisecond'  -- when look_back_ms
    and (:kinds::text[] is null or kind = any (:kinds::text[]))
    and not (id = any ((select :ids::text::uuid[])::uuid[]))
+   and (followers is null or followers | :known::integer = :known::integer)
  order by lease_expires_at
  limit :limit
    for update skip locked  -- when lock
@@ -374,11 +376,15 @@ update holdfast_jobs set fence = least(fence, 9223372036854775806) + 1
 
 -- strays: read the leases that the table says a worker holds, except those it knows of.
 select id, fence from holdfast_jobs
- where state = 'leased' and leased_by = :worker and not (id = any ((select :ids::text::uuid[])::uuid[]));
+ where state = 'leased' and leased_by = :worker and not (id = any ((select :ids::text::uuid[])::uuid[]))
+   and (followers is null or followers | :known::integer = :known::integer);
 
 -- stuck: read rows, written by hand, that no claim and no reaper can ever take, and why.
-select id::text, 'a lease without an end: lease_expires_at' from holdfast_jobs
+select id::text, case state when 'leased' then 'a lease without an end: lease_expires_at'
+       else 'it waits for nothing: waits_for' end
+  from holdfast_jobs
  where state = 'leased' and (lease_expires_at is null or lease_expires_at = 'infinity')
+    or state = 'waiting' and waits_for is null
  limit :limit;
 
 -- prune_queues: list the queues that have finished rows, by outcome, hopping over the index instead of reading it all.

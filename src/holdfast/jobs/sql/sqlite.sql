@@ -197,6 +197,7 @@ update holdfast_jobs set began = true where id = :id and fence = :fence returnin
 update holdfast_jobs
    set state = case when u.delay_ms is null
            and u.waits_for is not null
+           and not cancel_requested
            then 'waiting' else 'pending' end,
        waits_for = u.waits_for,
        fence = min(cast(holdfast_jobs.fence as integer), 9223372036854775806) + 1,
@@ -278,7 +279,7 @@ select null where changes() = :size
 ;
 
 -- followed: read live jobs whose end has consequences, in the order of ids, and what those ask for.
-select id, cast(fence as integer), queue, kind, key, followers
+select id, cast(fence as integer), queue, kind, key, cast(followers as integer)
   from holdfast_jobs
  where id in (select value from json_each(:ids)) and followers is not null
  order by id;
@@ -306,6 +307,7 @@ select id, queue, kind, cast(fence as integer), cast(attempts as integer), cast(
    and lease_expires_at >= :now - :look_back_ms * 1000  -- when look_back_ms
    and (:kinds is null or kind in (select value from json_each(:kinds)))
    and id not in (select value from json_each(:ids)) and typeof(id) = 'text'
+   and (followers is null or cast(followers as integer) | :known = :known)
  order by lease_expires_at
  limit :limit;
 
@@ -316,7 +318,8 @@ update holdfast_jobs set fence = min(cast(fence as integer), 9223372036854775806
 
 -- strays: read the leases that the table says a worker holds, except those it knows of.
 select id, fence from holdfast_jobs
- where state = 'leased' and leased_by = :worker and id not in (select value from json_each(:ids));
+ where state = 'leased' and leased_by = :worker and id not in (select value from json_each(:ids))
+   and (followers is null or cast(followers as integer) | :known = :known);
 
 -- stuck: read rows, written by hand, that no claim and no reaper can ever take, and why.
 -- Differs: a column takes whatever it is given, and words sort behind all numbers: such a time never comes.
@@ -327,7 +330,9 @@ select cast(id as text), why
          union all
         select id, case when typeof(id) <> 'text' then 'no text: id' else 'a lease without an end: lease_expires_at' end
           from holdfast_jobs
-         where state = 'leased' and (typeof(id) <> 'text' or typeof(lease_expires_at) not in ('integer', 'real')))
+         where state = 'leased' and (typeof(id) <> 'text' or typeof(lease_expires_at) not in ('integer', 'real'))
+         union all
+        select id, 'it waits for nothing: waits_for' from holdfast_jobs where state = 'waiting' and waits_for is null)
  limit :limit;
 
 -- prune_queues: list the queues that have finished rows, by outcome, hopping over the index instead of reading it all.

@@ -25,7 +25,7 @@ set @holdfast_step = coalesce((
         on c.constraint_schema = t.constraint_schema and c.constraint_name = t.constraint_name
            /*M! and c.table_name = t.table_name */
      where t.constraint_schema = database() and t.table_name = 'holdfast_jobs' and t.constraint_type = 'CHECK'
-       and instr(c.check_clause, 'leased') > 0
+       and instr(c.check_clause, 'pending') > 0 and instr(c.check_clause, 'leased') > 0
      limit 1), 'do 0');
 
 prepare holdfast_step from @holdfast_step;

@@ -2,6 +2,7 @@
 -- (`followers`: a bit for each surface that has some; null where nothing follows, as in nearly all rows).
 -- Differs: a rule of a table cannot be changed, so the live table is made anew and its rows are copied.
 -- What each settle looks at stands in front: a column is found by reading the sizes of those before it.
+-- The rule on states is not an "in": for a list of three SQLite fills a table of its own at every insert (a third of its time).
 create table holdfast_jobs_with_waiting (
     id text primary key,
     fence integer not null default 0,
@@ -17,7 +18,7 @@ create table holdfast_jobs_with_waiting (
     priority integer not null default 0,
     bucket integer,
     cancel_requested integer not null default 0,
-    state text not null default 'pending' check (state in ('pending', 'leased', 'waiting')),
+    state text not null default 'pending' check (state = 'pending' or state = 'leased' or state = 'waiting'),
     queue text not null,
     kind text not null,
     key text,
