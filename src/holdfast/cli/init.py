@@ -22,7 +22,7 @@ hf.queue("mail", retention=3600)  # keep finished jobs for an hour
 
 
 @hf.job(queue="mail", retry=Retry(max_attempts=5), lease=30)
-async def send_receipt(order_id: int, job: Job) -> None:
+async def send_receipt(job: Job, order_id: int) -> None:
     """Mark the receipt as sent. The mark and the job's completion commit together, or not at all."""
     async with job.transaction() as tx:
         await tx.execute("update orders set receipt_sent = 1 where id = ?", order_id)
