@@ -113,7 +113,7 @@ def test_a_settle_that_is_repeated_is_followed_once(do: Do, clock: Clock, look: 
 def test_nothing_follows_a_lease_that_was_lost(do: Do, clock: Clock, look: Look, told: Told, exit: str) -> None:
     [lease] = followed(do)
     clock.pass_lease(lease)
-    do(jobs.reap(backoff=lambda *_: 0))
+    do(jobs.reap(backoff=lambda kind, attempt: 0))
     do(jobs.claim("mail", limit=1, worker="another"))
     before, after_the_reap = look.live(), told()
     assert after_the_reap == [(lease.job_id, "returned")]

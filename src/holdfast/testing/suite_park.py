@@ -132,7 +132,7 @@ def test_a_job_that_returns_no_longer_waits_for_what_it_waited_for(do: Do, clock
     [again] = do(jobs.claim("mail", limit=1))
     if how == "reap":
         clock.pass_lease(again)
-        assert len(do(jobs.reap(backoff=lambda *_: 60))) == 1
+        assert len(do(jobs.reap(backoff=lambda kind, attempt: 60))) == 1
     else:
         do(
             {"retry": jobs.retry(again, 60_000, failure()), "snooze": jobs.snooze(again, 60_000)}.get(how)
