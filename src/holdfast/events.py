@@ -258,6 +258,7 @@ class Events:
         self._by_class: dict[type[Event], tuple[Subscriber, ...]] = {}
 
     def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
+        _check(kind, subscriber)
         if inspect.iscoroutinefunction(subscriber):
             raise ConfigError("subscriber", "must be a plain function: events are told as they happen", subscriber)
         self._subscribers.append((kind, subscriber))
@@ -286,6 +287,19 @@ class Events:
             found = tuple(fn for wanted, fn in self._subscribers if issubclass(kind, wanted))
             self._by_class[kind] = found
         return found
+
+
+def _check(kind: object, subscriber: object) -> None:
+    """Refuse what would fail only later, at an event."""
+    if not _is_event_class(kind):
+        rule = "must be a class of holdfast.events, as in hf.on(events.JobDone, subscriber)"
+        raise ConfigError("event", rule, kind)
+    if not callable(subscriber):
+        raise ConfigError("subscriber", "must be a function that takes the event", subscriber)
+
+
+def _is_event_class(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Event)
 
 
 def complain(message: str, *about: Any, error: BaseException | None = None) -> None:

@@ -352,6 +352,26 @@ def test_an_async_subscriber_is_refused(sqlite_stage: Stage) -> None:
         sqlite_stage.hf.on(events.Event, later)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "kind, subscriber, rule",
+    [
+        ("JobDone", print, r"event: must be a class of holdfast.events, as in hf.on\(events.JobDone, subscriber\)"),
+        (int, print, "event: must be a class of holdfast.events"),
+        (events.JobDone, "print", "subscriber: must be a function that takes the event"),
+    ],
+)
+def test_a_subscription_that_can_never_work_is_refused_at_once(
+    sqlite_stage: Stage, kind: Any, subscriber: Any, rule: str
+) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        sqlite_stage.hf.on(kind, subscriber)
+
+    @sqlite_stage.hf.job
+    async def handler() -> None: ...
+
+    handler.enqueue()
+
+
 @pytest.mark.parametrize("colour", ["async", "def"])
 def test_progress_is_seen_while_the_job_runs(stage: Stage, colour: str) -> None:
     seen: list[Any] = []
