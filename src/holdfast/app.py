@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from functools import cached_property
 from types import TracebackType
 from typing import (
@@ -25,7 +26,7 @@ from holdfast.context import Around, Context, Middleware
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
 from holdfast.events import Event, JobsEnqueued, log_events
 from holdfast.flow import Flow, notifying
-from holdfast.handlers import Handler
+from holdfast.handlers import USING, Handler
 from holdfast.job import Job
 from holdfast.jobs.enqueueing import Drawn, again
 from holdfast.store import Store, migrate
@@ -39,6 +40,7 @@ from holdfast.values.options import (
     StoreOptions,
     WorkerKeywords,
     kind_name,
+    only_options,
     switch,
 )
 from holdfast.values.payload import encode_value
@@ -57,6 +59,13 @@ H = TypeVar("H", bound=EnqueueHook)
 # What is to be added: the rows, the work, and what to do instead of it once a first try has failed. A plain tuple,
 # because one is made for every enqueue.
 Adding = tuple[Sequence[NewJob], Flow[T], Callable[[], Flow[T]]]
+_PAYLOAD = 'the arguments of the job go into its payload: hf.enqueue(kind, {"{name}": …})'
+# What the calls that name a kind take beside kind and payload.
+_TAKES = {
+    "bind": ("check", *EnqueueKeywords.__annotations__),
+    "enqueue": (*USING, "check"),
+    "aenqueue": (*USING, "check"),
+}
 
 
 class Holdfast:
@@ -115,6 +124,7 @@ class Holdfast:
         timeout: Duration | None = None,
         concurrency: int | None = None,
         priority: int = 0,
+        **strange: object,
     ) -> Any:
         """Register a function as the handler of a kind of job: `@hf.job` or `@hf.job(queue="mail", …)`.
 
@@ -123,6 +133,7 @@ class Holdfast:
         before another takes over; it is renewed while the handler runs. timeout: the longest one attempt may take.
         concurrency: how many of this kind one worker runs at once.
         """
+        only_options("hf.job()", strange, ("kind", *(each.name for each in fields(HandlerOptions))))
         options = HandlerOptions(queue, retry or Retry(), lease, timeout, concurrency, priority)
         decorator = JobDecorator(self, kind, options)
         return decorator if fn is None else decorator(fn)
@@ -181,6 +192,12 @@ class Holdfast:
 
         check: refuse a kind that has no handler here; False for kinds of another program.
         """
+        return self._bind("bind", kind, payload, check, options)
+
+    def _bind(
+        self, call: str, kind: str, payload: Mapping[str, Any] | None, check: bool, options: EnqueueKeywords
+    ) -> Bound:
+        only_options(f"hf.{call}()", options, _TAKES[call], _PAYLOAD)
         handler = self.handlers.get(kind)
         said = EnqueueOptions(**options)
         arguments = dict(payload or {})
@@ -204,7 +221,7 @@ class Holdfast:
         **options: Unpack[EnqueueKeywords],
     ) -> Enqueued:
         """Add a job by the name of its kind; tx, notify and options as in `Handler.using`, check as in `bind`."""
-        return self.enqueue_bound(self.bind(kind, payload, check=check, **options), tx, notify)
+        return self.enqueue_bound(self._bind("enqueue", kind, payload, check, options), tx, notify)
 
     async def aenqueue(
         self,
@@ -217,7 +234,7 @@ class Holdfast:
         **options: Unpack[EnqueueKeywords],
     ) -> Enqueued:
         """The async twin of `enqueue`."""
-        return await self.aenqueue_bound(self.bind(kind, payload, check=check, **options), tx, notify)
+        return await self.aenqueue_bound(self._bind("aenqueue", kind, payload, check, options), tx, notify)
 
     def enqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """Add one job that `bind` made."""
@@ -294,6 +311,7 @@ class Holdfast:
         """
         from holdfast.worker import Worker
 
+        only_options("hf.worker()", options, WorkerKeywords.__annotations__)
         return Worker(self.context, self.handlers, self.foreign.sources, **options)
 
     def migrate(self) -> list[str]:

@@ -12,13 +12,15 @@ from holdfast.bound import Bound as Bound
 from holdfast.bound import likeness
 from holdfast.errors import ConfigError
 from holdfast.job import Job
-from holdfast.values.options import EnqueueKeywords, EnqueueOptions, HandlerOptions, StoreOptions, switch
+from holdfast.values.options import EnqueueKeywords, EnqueueOptions, HandlerOptions, StoreOptions, only_options, switch
 from holdfast.values.payload import Signature
 from holdfast.values.rows import Enqueued, NewJob
 
 P = ParamSpec("P")
 # Covariant, so that a handler of `async def` is one of Coroutine, too: pyright gives it a class of its own.
 R_co = TypeVar("R_co", covariant=True)
+# What `using` takes, in the order of its signature.
+USING = ("tx", "notify", *EnqueueKeywords.__annotations__)
 
 
 class Application(Protocol):
@@ -84,7 +86,7 @@ class Handler(Registration[P, R_co]):
         run_after: a delay, or a datetime with a time zone.
         key: what the job is about, for order and partitioning.
         idempotency_key: within `window` (a day by default), a second enqueue finds the first job and adds none.
-        unique: at most one live (waiting or running) job of this kind per text.
+        unique: at most one live job (one that has not ended) of this kind per text.
         max_attempts: instead of the retry policy's. lease: for this job alone; the handler's otherwise.
         headers: text by name that travels with the job.
         """
@@ -92,6 +94,7 @@ class Handler(Registration[P, R_co]):
         if not options:
             # Nothing was said about the job itself, as with tx= alone: it is like every other job of this handler.
             return Using(self, self._like, tx, notify)
+        only_options("using()", options, USING)
         return Using(self, self.like(EnqueueOptions(**options)), tx, notify)
 
     def like(self, said: EnqueueOptions) -> NewJob:

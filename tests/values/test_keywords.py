@@ -7,7 +7,8 @@ from dataclasses import fields
 import pytest
 
 import holdfast
-from holdfast.handlers import Handler
+from holdfast.errors import ConfigError
+from holdfast.handlers import USING, Handler
 from holdfast.job import Job
 from holdfast.values.options import EnqueueKeywords, EnqueueOptions, StoreKeywords, StoreOptions, WorkerKeywords
 from holdfast.worker import Worker
@@ -23,6 +24,39 @@ def test_there_is_a_keyword_for_everything_that_a_worker_takes() -> None:
     parameters = inspect.signature(Worker).parameters.values()
     takes = {each.name: each.annotation for each in parameters if each.kind is each.KEYWORD_ONLY}
     assert {name: hint.__forward_arg__ for name, hint in WorkerKeywords.__annotations__.items()} == takes
+
+
+WRONG: dict[str, typing.Callable[[typing.Any, typing.Any], object]] = {
+    "txx: using() takes no such option (did you mean tx?); got 1": lambda _, send: send.using(txx=1),
+    "order_id: hf.enqueue() takes no such option (it takes tx, notify, queue, priority, run_after, key, "
+    "idempotency_key, window, unique, max_attempts, lease, headers, check; the arguments of the job go into its "
+    'payload: hf.enqueue(kind, {"order_id": …})); got 1': lambda hf, _: hf.enqueue("send", order_id=1),
+    "chek: hf.bind() takes no such option (did you mean check?; the arguments of the job go into its payload: "
+    'hf.enqueue(kind, {"chek": …})); got 1': lambda hf, _: hf.bind("send", chek=1),
+    "concurency: hf.worker() takes no such option (did you mean concurrency?); got 1": lambda hf, _: hf.worker(
+        concurency=1
+    ),
+    "que: hf.job() takes no such option (did you mean queue?); got 'a'": lambda hf, _: hf.job(que="a"),
+    "pol_size: Holdfast() takes no such option (did you mean pool_size?); got 1": lambda hf, _: type(hf)(
+        "sqlite://", pol_size=1
+    ),
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_a_wrong_option_is_named_with_the_call_as_people_write_it(said: str) -> None:
+    hf = holdfast.Holdfast("sqlite://")
+    send = hf.job(kind="send")(lambda: None)
+    with pytest.raises(ConfigError) as raised:
+        WRONG[said](hf, send)
+    assert str(raised.value) == said
+
+
+def test_a_right_option_is_taken_everywhere() -> None:
+    hf = holdfast.Holdfast("sqlite://")
+    send = hf.job(kind="send")(lambda: None)
+    send.using(**dict.fromkeys(USING)).bind()
+    hf.bind("send", check=True, **dict.fromkeys(EnqueueKeywords.__annotations__))
 
 
 def public_calls() -> list[typing.Any]:

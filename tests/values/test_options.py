@@ -16,6 +16,7 @@ from holdfast.values.options import (
     StoreOptions,
     identifier,
     kind_name,
+    only_options,
     seconds,
 )
 from holdfast.values.retry import LONGEST_LEASE, Retry
@@ -235,3 +236,11 @@ def test_a_bad_store_option_is_refused_by_name(field: str, options: dict[str, An
 
 def test_store_options_do_not_show_the_password_of_the_listening_url() -> None:
     assert "s3cret" not in repr(StoreOptions(listen_url="postgresql://ann:s3cret@db/shop"))
+
+
+def test_an_option_that_a_call_does_not_take_is_named_with_the_one_that_was_meant() -> None:
+    only_options("using()", {"tx": 1, "key": None}, ("tx", "key"))
+    with pytest.raises(ConfigError, match=r"^txx: using\(\) takes no such option \(did you mean tx\?\); got 1$"):
+        only_options("using()", {"key": "a", "txx": 1}, ("tx", "key"))
+    with pytest.raises(ConfigError, match=r"^colour: .* \(it takes tx, key; see colour\); got 'red'$"):
+        only_options("using()", {"colour": "red"}, ("tx", "key"), "see {name}")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import Any, ClassVar, TypedDict, Unpack, cast, overload
 
 from holdfast.errors import ConfigError
@@ -29,6 +30,7 @@ __all__ = [
     "header_map",
     "identifier",
     "kind_name",
+    "only_options",
     "seconds",
     "switch",
     "text",
@@ -82,6 +84,21 @@ def switch(value: object, field: str) -> bool | None:
 def kind_name(value: object) -> str:
     """Check the name of a handler."""
     return text(value, "kind", NAME_LENGTH)
+
+
+def only_options(call: str, given: Mapping[str, object], takes: Collection[str], advice: str = "") -> None:
+    """Check that a call was given no option that it does not take; `advice` may name it as `{name}`.
+
+    Raises: ConfigError, which names the call as people write it, and the option that was meant.
+    """
+    for name, value in given.items():
+        if name in takes:
+            continue
+        near = get_close_matches(name, takes, n=1)
+        hints = [f"did you mean {near[0]}?" if near else f"it takes {', '.join(takes)}"]
+        if advice:
+            hints.append(advice.replace("{name}", name))
+        raise ConfigError(name, f"{call} takes no such option ({'; '.join(hints)})", value)
 
 
 class _SecondsOr(OptionalSeconds):
@@ -306,8 +323,7 @@ class StoreOptions:
         """Take what is given and not None, else the environment (`HOLDFAST_PREFIX`, …), else the default."""
         known = [each.name for each in fields(cls)]
         given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
-        if strange := sorted(set(overrides) - set(known)):
-            raise ConfigError(strange[0], f"is not one of {', '.join(known)}", given.get(strange[0]))
+        only_options("Holdfast()", overrides, known)
         return cls(**{**_from_environment(known), **given})
 
 
