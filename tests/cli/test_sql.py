@@ -18,6 +18,7 @@ def test_every_query_is_listed_with_what_it_does(run: Run, dialect: str) -> None
     assert set(own_queries(dialect)) <= set(names)
     assert any(name.startswith("foreign/") for name in names)
     assert all(one["about"].endswith(".") for one in told)
+    assert [one["name"] for one in told if " " not in one["about"]] == []
     assert "claim" in run("sql", "--list", "--dialect", dialect).stdout
 
 
@@ -72,4 +73,17 @@ def test_what_cannot_be_meant_is_told(run: Run) -> None:
     assert "--list" in run("sql", "--dialect", "mysql", code=2).stderr
     assert "it may be" in run("sql", "claim", "--dialect", "mysql", "--given", "colour", code=2).stderr
     assert "no optional lines" in run("sql", "beat", "--dialect", "mysql", "--given", "colour", code=2).stderr
-    assert "no database was named" in run("sql", "beat", code=2).stderr
+
+
+def test_without_a_database_all_are_listed_and_the_way_to_name_one_is_told(run: Run) -> None:
+    told = [one["name"] for one in lines(run("sql", "--list", "--json"))]
+    each = {one["name"] for dialect in DIALECTS for one in lines(run("sql", "--list", "--dialect", dialect, "--json"))}
+    assert len(told) == len(each)
+    assert set(told) == each
+    failed = run("sql", "beat", code=2)
+    assert "no kind of database was named" in failed.stderr
+    assert "--dialect postgres" in failed.stderr
+
+
+def test_a_part_of_a_name_finds_it(run: Run) -> None:
+    assert "did you mean foreign/pdo/" in run("sql", "pdo", "--dialect", "mysql", code=5).stderr

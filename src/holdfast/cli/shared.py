@@ -147,6 +147,11 @@ class Settings:
 
         return Store(self.location(), StoreOptions.of(prefix=self.prefix, schema=self.schema))
 
+    @property
+    def names_a_database(self) -> bool:
+        """Tell whether anything says which database it is."""
+        return bool(self.url or self.app or os.environ.get("HOLDFAST_URL") or os.environ.get("HOLDFAST_APP"))
+
     def application(self) -> Holdfast | None:
         """Load the application that is named, if one is."""
         url = self.url or os.environ.get("HOLDFAST_URL")
@@ -333,12 +338,14 @@ def _holdfasts(module: Any) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word, list(known), n=3)
+    """Ask for up to three names that are near to a word, or hold it; empty when there is none."""
+    known = list(known)
+    close = get_close_matches(word, known, n=3) or [name for name in known if word and word in name][:3]
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 def looks(interval: timedelta, duration: timedelta | None) -> Iterator[None]:
-    """Yield once for each look at the database, with a pause between two, for so long."""
+    """Yield once for each look at the database, and sleep for `interval` in between, until `duration` is over."""
     deadline = None if duration is None else time.monotonic() + duration.total_seconds()
     while True:
         yield

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.render import Column, print_json, print_table
-from holdfast.cli.shared import Exit, Failure, connection_options, current, json_option
+from holdfast.cli.shared import Exit, Failure, connection_options, current, did_you_mean, json_option
 from holdfast.flow import Surface
 from holdfast.store.catalogue import Query, compile_statement, foreign_rooms, own_rooms, with_now, written_in
 from holdfast.store.dialects import DIALECTS, dialect_named
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 NONE = "none"
 NOTHING_NAMED = "no query was named"
+NO_DATABASE = f"say for which one: --dialect {', --dialect '.join(DIALECTS[:-1])} or --dialect {DIALECTS[-1]}"
 
 
 @click.command(short_help="Print the SQL of a query.")
@@ -38,7 +38,8 @@ def sql(name: str | None, named: str | None, listing: bool, given: tuple[str, ..
     """Print a query as it runs, with its comments: to read it, to explain it in a console, to find it in a log.
 
     Lines that end in `-- when PARAMETER` are sent only if that parameter is given. All of them are shown unless --given
-    chooses. Nothing is read from a database; --url or --app only say which kind it is.
+    chooses. Nothing is read from a database; --url or --app only say which kind it is. Without one, --list lists the
+    queries of all of them.
 
     \b
     Example:
@@ -46,12 +47,13 @@ def sql(name: str | None, named: str | None, listing: bool, given: tuple[str, ..
       holdfast sql claim --dialect postgres --given queues
       holdfast sql foreign/pdo/lock --dialect mysql
     """
-    dialect = _dialect(named)
     if listing:
-        _list(dialect, as_json)
+        of_all = named is None and not current().names_a_database
+        _list([_named(each) for each in DIALECTS] if of_all else [_dialect(named)], as_json)
         return
     if name is None:
         raise Failure(NOTHING_NAMED, Exit.USAGE, "`holdfast sql --list` lists them")
+    dialect = _dialect(named)
     query = _query(dialect, name)
     parts = _parts(dialect, query, given)
     if as_json:
@@ -62,12 +64,17 @@ def sql(name: str | None, named: str | None, listing: bool, given: tuple[str, ..
 
 
 def _dialect(named: str | None) -> Dialect:
-    settings = current()
     if named:
-        return dialect_named(named, StoreOptions.of(prefix=settings.prefix, schema=settings.schema))
-    store = settings.store()
+        return _named(named)
+    if not current().names_a_database:
+        raise Failure("no kind of database was named", Exit.USAGE, NO_DATABASE)
+    store = current().store()
     store.close()
     return store.dialect
+
+
+def _named(name: str) -> Dialect:
+    return dialect_named(name, StoreOptions.of(prefix=current().prefix, schema=current().schema))
 
 
 def _rooms(dialect: Dialect) -> Iterator[tuple[str, str, str]]:
@@ -78,18 +85,22 @@ def _rooms(dialect: Dialect) -> Iterator[tuple[str, str, str]]:
             yield room, typed, written.head.partition("\n")[0].partition(": ")[2]
 
 
-def _list(dialect: Dialect, as_json: bool) -> None:
+def _list(dialects: Iterable[Dialect], as_json: bool) -> None:
+    # A query that several databases have is told once, in the words of the first.
+    listed: dict[str, tuple[str, str]] = {}
+    for dialect in dialects:
+        for room, name, about in _rooms(dialect):
+            listed.setdefault(name, (room, about))
     if as_json:
-        print_json({"name": name, "room": room, "about": about} for room, name, about in _rooms(dialect))
+        print_json({"name": name, "room": room, "about": about} for name, (room, about) in listed.items())
         return
-    print_table((Column("name", whole=True), Column("about")), [(name, about) for _, name, about in _rooms(dialect)])
+    print_table((Column("name", whole=True), Column("about")), [(name, about) for name, (_, about) in listed.items()])
 
 
 def _query(dialect: Dialect, typed: str) -> Query:
     known = {name: room for room, name, _ in _rooms(dialect)}
     if typed not in known:
-        near = get_close_matches(typed, known, 3, 0.5) or [name for name in known if typed in name][:3]
-        hint = f"did you mean {' or '.join(near)}?" if near else "`holdfast sql --list` lists them"
+        hint = did_you_mean(typed, known) or "`holdfast sql --list` lists them"
         raise Failure(f"there is no query {typed!r} on {dialect.name}", Exit.NOT_FOUND, hint)
     room, name = known[typed], typed.rpartition("/")[2]
     # What the tables are called is said by the application: the placeholders stay.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from difflib import get_close_matches
 
 import click
 
 from holdfast.cli.render import Column, age, plain, print_json, print_table
-from holdfast.cli.shared import Exit, Failure, connection_options, json_option, open_store
+from holdfast.cli.shared import Exit, Failure, connection_options, did_you_mean, json_option, open_store
 from holdfast.values.views import WorkerInfo
 from holdfast.worker import registry
 
@@ -89,8 +88,7 @@ def drain(worker_id: str) -> None:
         known = {worker.id: worker for worker in store.run(registry.workers())}
         worker = known.get(worker_id)
         if worker is None:
-            close = get_close_matches(worker_id, known, n=3)
-            hint = f"did you mean {' or '.join(close)}?" if close else "`holdfast workers` lists them"
+            hint = did_you_mean(worker_id, known) or "`holdfast workers` lists them"
             raise Failure(f"there is no worker {worker_id!r}", Exit.NOT_FOUND, hint)
         if worker.status == "dead":
             raise Failure(f"{worker_id} is dead already: last beat {age(worker.silent_for)} ago", Exit.CONFLICT)

@@ -34,8 +34,8 @@ create table if not exists foreign_results (
     created_at bigint not null
 ) default charset = utf8mb4;
 
--- create_index: nothing.
--- Differs: made with the table; MySQL has no CREATE INDEX IF NOT EXISTS.
+-- create_index: do nothing, because the index is made with the table.
+-- Differs: MySQL has no CREATE INDEX IF NOT EXISTS.
 do 0;
 
 -- pick: look for tasks that nobody holds, oldest first, without a lock.
