@@ -30,13 +30,19 @@ class Event(msgspec.Struct, frozen=True):
         return msgspec.structs.asdict(self)
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{name}={value}" for name, value in self.fields().items() if value not in (None, ""))
+        told = {name: value for name, value in self.fields().items() if value not in (None, "")}
+        shown = ", ".join(f"{name}={_rounded(value)}" for name, value in told.items())
         return f"{_words(self.name)}: {shown}" if shown else _words(self.name)
 
 
 def _words(name: str) -> str:
     """WorkerStarted → worker started."""
     return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
+
+
+def _rounded(value: Any) -> Any:
+    """Seconds to the microsecond: what a clock says beyond that is noise."""
+    return round(value, 6) if isinstance(value, float) else value
 
 
 class JobsEnqueued(Event, frozen=True):

@@ -121,8 +121,9 @@ def test_a_cancel_frees_the_unique_key(do: Do, clock: Clock) -> None:
 def test_a_finished_job_cannot_be_cancelled(do: Do, clock: Clock, look: Look) -> None:
     crowd = crowded(do, clock)
     before = look.over()
-    for state in ("done", "dead", "cancelled"):
-        with pytest.raises(Conflict, match=state):
+    advice = {"done": "nothing left to cancel", "dead": "discard it", "cancelled": "does not run again"}
+    for state, told in advice.items():
+        with pytest.raises(Conflict, match=rf"is {state} and cannot be cancelled\..*{told}"):
             do(admin.cancel(crowd[state], "ada"))
     assert look.over() == before
 

@@ -43,6 +43,14 @@ def test_job_events_say_source_queue_waiting_time_and_duration(stage: Stage) -> 
     assert done.duration == done.seconds
 
 
+def test_a_log_line_tells_seconds_to_the_microsecond_and_the_event_all_that_was_measured() -> None:
+    done = events.JobDone("w1", "1", "act", "mail", 1, 0.0062800419, waited=0.25, duration=0.0062800419)
+    assert "seconds=0.00628," in str(done)
+    assert "duration=0.00628" in str(done)
+    assert "attempt=1," in str(done)
+    assert done.fields()["duration"] == 0.0062800419
+
+
 def test_waiting_time_counts_from_the_moment_a_job_is_due(sqlite_stage: Stage) -> None:
     stage = sqlite_stage
 

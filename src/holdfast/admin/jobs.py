@@ -249,7 +249,7 @@ def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "reques
             return "requested"
         state = yield from _state(job)
         if state not in ("pending", "waiting", "leased"):
-            raise Conflict(f"Job {job} is {state} and cannot be cancelled. {_ADVICE[state]}")
+            raise Conflict(f"Job {job} is {state} and cannot be cancelled. {_CANCEL_ADVICE[state]}")
     raise _restless(job)
 
 
@@ -402,6 +402,11 @@ _ADVICE = {
     "done": "Enqueue it again to run it once more.",
     "dead": "Replay or discard it.",
     "cancelled": "Replay or discard it.",
+}
+_CANCEL_ADVICE = {
+    "done": "Its work is finished: there is nothing left to cancel.",
+    "dead": "It does not run again unless it is replayed: discard it to be rid of it.",
+    "cancelled": "It does not run again unless it is replayed.",
 }
 
 

@@ -321,8 +321,15 @@ def own_queries(dialect: str) -> Mapping[str, Written]:
 
 
 def catalogue_of(texts: Texts, surface: Surface) -> Catalogue:
-    """Make the catalogue of tables that are not Holdfast's own."""
-    return Catalogue(texts, written_in(surface.room, texts.name), surface.names)
+    """Make the catalogue of tables that are not Holdfast's own.
+
+    Raises: ConfigError, by the name of the tables, when they are not served on that database.
+    """
+    try:
+        written = written_in(surface.room, texts.name)
+    except ConfigError as error:
+        raise ConfigError(surface.under, error.rule, error.value) from None
+    return Catalogue(texts, written, surface.names)
 
 
 class SchemaNames(NamedTuple):

@@ -95,7 +95,8 @@ def shown(url: str) -> str:
         return redact(url)
     found = _URL.fullmatch(url)
     if found is None or _UNREADABLE.search(url):
-        scheme = re.match(rf"{_SCHEME}:/*", url)
+        # Of a scheme that nobody knows, too, where it can be nothing else.
+        scheme = re.match(rf"{_SCHEME}:/*|[a-z][a-z0-9+.-]{{0,30}}://", url, re.IGNORECASE)
         return f"{scheme[0] if scheme else ''}{MASK}"
     return _assigned(url if found["password"] is None else _masked(url, found))
 
