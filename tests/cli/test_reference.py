@@ -20,12 +20,30 @@ SECTIONS = {
 EVERYWHERE = SECTIONS["Options of every command"]
 
 
+def section_of(words: str) -> str:
+    title = f"holdfast {words}"
+    assert title in SECTIONS, f"docs/reference/cli.md has no section `{title}`: write one"
+    return SECTIONS[title]
+
+
 @pytest.mark.parametrize("words, command", list(commands()), ids=lambda value: value if isinstance(value, str) else "")
 def test_every_command_and_option_is_documented(words: str, command: click.Command) -> None:
-    section = SECTIONS[f"holdfast {words}"]
+    section = section_of(words)
     known = EVERYWHERE + section + (SECTIONS["Filters"] if "[filters](#filters)" in section.replace("\n", " ") else "")
     options = [name for param in command.params if isinstance(param, click.Option) for name in param.opts]
     assert [name for name in options if f"`{name}`" not in known] == []
+
+
+def test_every_choice_of_an_option_is_documented() -> None:
+    missing = []
+    for words, command in commands():
+        if isinstance(command, click.Group) and words != "workers":
+            continue
+        chosen = [param for param in command.params if isinstance(param.type, click.Choice)]
+        for param in chosen:
+            [row] = [row for row in section_of(words).splitlines() if f"`{param.opts[0]}`" in row and row[0] == "|"]
+            missing += [f"{words} {param.opts[0]} {one}" for one in param.type.choices if f"`{one}`" not in row]
+    assert missing == []
 
 
 def test_no_section_is_about_a_command_that_is_gone() -> None:
@@ -38,7 +56,7 @@ def test_no_option_is_documented_that_is_gone() -> None:
         if isinstance(command, click.Group) and words != "workers":
             continue
         taken = {name for param in command.params for name in param.opts} | {"--version", "--help", "--url", "--app"}
-        table = re.findall(r"^\| (`-.*?) \|", SECTIONS[f"holdfast {words}"], re.MULTILINE)
+        table = re.findall(r"^\| (`-.*?) \|", section_of(words), re.MULTILINE)
         told = {name for row in table for name in re.findall(r"`(-[-a-z]+)`", row)}
         assert told <= taken, words
 

@@ -211,7 +211,7 @@ def _print_error(error: dict[str, Any]) -> None:
 @store_option
 @connection_options
 def retry(job_ids: tuple[str, ...], actor: str | None) -> None:
-    """Run jobs again as soon as possible: waiting ones now, dead and cancelled ones anew.
+    """Run jobs again as soon as possible: pending and waiting ones now, dead and cancelled ones anew.
 
     \b
     Example:
@@ -227,7 +227,7 @@ def retry(job_ids: tuple[str, ...], actor: str | None) -> None:
 @store_option
 @connection_options
 def cancel(job_ids: tuple[str, ...], actor: str | None) -> None:
-    """End waiting jobs as cancelled, and ask the workers of running ones to stop.
+    """End pending and waiting jobs as cancelled, and ask the workers of leased ones to stop.
 
     \b
     Example:

@@ -17,8 +17,8 @@ from holdfast.life.findings import Finding
 from holdfast.life.listing import EVERYTHING, After, Count, Kept, Page, Replays, Wanted
 from holdfast.values.views import AuditLine, DeadGroup, JobView
 
-# retry: run a row as soon as possible. cancel: end a waiting row, or ask the worker of a running one to stop. letters:
-# keep dead letters and list them. replay, discard: act on those. prune: delete finished rows by age.
+# retry: run a row as soon as possible. cancel: end a row that has not begun, or ask the worker of a running one to
+# stop. letters: keep dead letters and list them. replay, discard: act on those. prune: delete finished rows by age.
 Capability = Literal["retry", "cancel", "letters", "replay", "discard", "prune"]
 CAPABILITIES: frozenset[Capability] = frozenset(get_args(Capability))
 
@@ -106,7 +106,7 @@ class Desk(ABC):
         self._refuse("retry")
 
     def cancel(self, row_id: str, actor: str | None) -> Flow[Literal["cancelled", "requested"]]:
-        """End a waiting row, or ask the worker of a running one to stop. Raises: JobNotFound, Conflict."""
+        """End a row that has not begun, or ask the worker of a running one to stop. Raises: JobNotFound, Conflict."""
         self._refuse("cancel")
 
     def replay(self, wanted: Wanted, limit: int, actor: str | None, dry_run: bool = False) -> Flow[Replays]:

@@ -160,15 +160,15 @@ _OUTCOMES: dict[type[events.Event], str] = {
 
 
 def enqueued(app: Holdfast, job: Handler[..., Any] | str | None = None, *, tx: Any = None) -> list[JobView]:
-    """List the waiting jobs, of one handler or kind, oldest first; `tx` looks inside the test's own transaction."""
+    """List the pending jobs, of one handler or kind, oldest first; `tx` looks inside the test's own transaction."""
     with _advising("enqueued()", "aenqueued()"):
-        return app.store.run(_waiting(job)) if tx is None else app.store.run_in(tx, _waiting(job))
+        return app.store.run(_pending(job)) if tx is None else app.store.run_in(tx, _pending(job))
 
 
 async def aenqueued(app: Holdfast, job: Handler[..., Any] | str | None = None, *, tx: Any = None) -> list[JobView]:
     """The async twin of `enqueued`."""
     with _advising("aenqueued()", "enqueued()"):
-        return await (app.store.arun(_waiting(job)) if tx is None else app.store.arun_in(tx, _waiting(job)))
+        return await (app.store.arun(_pending(job)) if tx is None else app.store.arun_in(tx, _pending(job)))
 
 
 def assert_enqueued(
@@ -203,16 +203,16 @@ def _kind(job: Handler[..., Any] | str | None) -> str | None:
     return job.kind if isinstance(job, Handler) else job
 
 
-def _waiting(job: Handler[..., Any] | str | None) -> Flow[list[JobView]]:
+def _pending(job: Handler[..., Any] | str | None) -> Flow[list[JobView]]:
     return admin.list_jobs(admin.Filter(states=("pending",), kind=_kind(job)), limit=1000, newest=False)
 
 
-def _compare(waiting: list[JobView], kind: str | None, times: int | None, arguments: dict[str, Any]) -> None:
-    payloads = [decode_value(view.payload) for view in waiting]
+def _compare(pending: list[JobView], kind: str | None, times: int | None, arguments: dict[str, Any]) -> None:
+    payloads = [decode_value(view.payload) for view in pending]
     matching = [p for p in payloads if all(name in p and p[name] == value for name, value in arguments.items())]
     wanted = len(matching) == times if times is not None else bool(matching)
     if wanted:
         return
     asked = "at least once" if times is None else f"{times} times"
     there = "\n".join(f"  {payload}" for payload in payloads) or "  (nothing)"
-    raise AssertionError(f"expected {kind} with {arguments} {asked}; found {len(matching)} among the waiting:\n{there}")
+    raise AssertionError(f"expected {kind} with {arguments} {asked}; found {len(matching)} among the pending:\n{there}")

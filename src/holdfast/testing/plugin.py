@@ -3,7 +3,7 @@
 run_due          run every due job here and now: `run_due(hf)`
 arun_due         its async twin: `await arun_due(hf)`
 assert_enqueued  `assert_enqueued(hf, send_receipt, order_id=9182)`; its async twin is `aassert_enqueued`
-enqueued         the waiting jobs: `enqueued(hf, send_receipt)`; its async twin is `aenqueued`
+enqueued         the pending jobs: `enqueued(hf, send_receipt)`; its async twin is `aenqueued`
 
 Failures in the shipped conformance suite explain themselves, too.
 """
@@ -42,13 +42,13 @@ def arun_due() -> Callable[..., Any]:
 
 @pytest.fixture
 def enqueued() -> Callable[..., Any]:
-    """List the waiting jobs of a handler or kind."""
+    """List the pending jobs of a handler or kind."""
     return _helper("enqueued")
 
 
 @pytest.fixture
 def assert_enqueued() -> Callable[..., None]:
-    """Assert that a job of this handler or kind waits with these arguments."""
+    """Assert that a job of this handler or kind is pending with these arguments."""
     return _helper("assert_enqueued")
 
 
