@@ -316,7 +316,7 @@ class Holdfast:
 
     def migrate(self) -> list[str]:
         """Bring the tables to this library's version and return the names of the migrations that ran."""
-        with migrate.explained(self.store.dialect.name):
+        with migrate.explained(all_or_nothing=self.store.dialect.migrates_as_one):
             return [migration.name for migration in self.store.run(migrate.apply(self.store.migrations))]
 
     def close(self) -> None:

@@ -17,8 +17,6 @@ MAY_ASK = {
     "bench": "measures each database beside a loop that is written for it",
     "demo": "resets the database that it was given, in that database's words",
     "testing": "reads rows as each database writes them, and finds Django's connection to the same one",
-    "cli/checks.py": "`doctor` asks PostgreSQL for its encoding and its listeners",
-    "cli/shared.py": "a SQLite file that is not there is named, because to open it would make it",
 }
 
 

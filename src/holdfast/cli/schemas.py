@@ -75,7 +75,7 @@ class OurSchema:
         return f"Nothing to run: the tables are at version {self._version()}."
 
     def apply(self) -> Iterator[str]:
-        with migrate.explained(self._store.dialect.name):
+        with migrate.explained(all_or_nothing=self._store.dialect.migrates_as_one):
             ran = self._store.run_once(migrate.apply(self._store.migrations))
         for migration in ran:
             yield f"applied {migration.name}"

@@ -99,16 +99,18 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
 
 
 @contextmanager
-def explained(database: str) -> Iterator[None]:
-    """Say what a migration waited for in vain: the database names neither the table nor its holder."""
+def explained(*, all_or_nothing: bool) -> Iterator[None]:
+    """Say what a migration could not wait for any longer: the database names neither the table nor its holder.
+
+    `all_or_nothing` is the dialect's `migrates_as_one`.
+    """
     try:
         yield
     except DatabaseBusy as error:
         if error.reason != "lock_timeout":
             raise
         held = "another transaction holds one of Holdfast's tables, or another migrator is at work."
-        # MySQL commits each statement that changes a table by itself.
-        kept = "What ran before stays." if database == "mysql" else "Nothing was changed."
+        kept = "Nothing was changed." if all_or_nothing else "What ran before stays."
         cure = "End the long transaction (`holdfast doctor` names it) and run it again."
         raise DatabaseBusy("lock_timeout", f"{held} {kept} {cure}") from error
 

@@ -18,12 +18,10 @@ from typing import Any, TypeVar
 
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError, redact
 from holdfast.flow import Flow, adrive, drive
-from holdfast.store import callers as adopt
-from holdfast.store import migrate
+from holdfast.store import callers, migrate
 from holdfast.store.connections import AsyncLink, Lent, Link
 from holdfast.store.dialects import SCHEMA_VERSION, dialect_for
 from holdfast.store.dialects.base import Echo
-from holdfast.store.dialects.sqlite import MEMORY, path_of
 from holdfast.store.migrate import Migration
 from holdfast.store.pool import AsyncPool, Loan, Pool
 from holdfast.store.sessions import translated
@@ -56,7 +54,7 @@ class Store:
         # None is the database's own clock; tests put a time here.
         self.now: datetime | None = None
         self.embedded = self.dialect.embedded
-        self.in_memory = self.embedded and path_of(url) == MEMORY
+        self.in_memory = self.embedded and self.dialect.file_of(url) is None
         self._beside = beside
         # SQLite lets one write at a time: waiting in line here beats its own polling for the lock.
         self._line: Any = threading.RLock() if beside is None else beside._line
@@ -162,11 +160,11 @@ class Store:
 
     def run_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
         """Run a flow in the caller's transaction, which the caller ends."""
-        return drive(work, adopt.session(tx, self.dialect, self.clock, what))
+        return drive(work, callers.session(tx, self.dialect, self.clock, what))
 
     async def arun_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
         """Run a flow in the caller's transaction, on a connection of async code."""
-        session = tx if isinstance(tx, AsyncTx) else await adopt.asession(tx, self.dialect, self.clock, what)
+        session = tx if isinstance(tx, AsyncTx) else await callers.asession(tx, self.dialect, self.clock, what)
         return await adrive(work, session)
 
     @contextmanager

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from holdfast.errors import ConfigError
-from holdfast.store.dialects.base import SCHEMA_VERSION, Dialect
+from holdfast.store.dialects.base import SCHEMA_VERSION, SCHEMES, Dialect
 from holdfast.values.options import StoreOptions
 
 __all__ = ["DIALECTS", "SCHEMA_VERSION", "Dialect", "dialect_for", "dialect_named"]
 
-_POSTGRES = ("postgresql", "postgres")
-_MYSQL = ("mysql", "mariadb")
 # A URL of each dialect, for those who want its SQL and no connection.
 _ANY = {"postgres": "postgresql://localhost/any", "mysql": "mysql://localhost/any", "sqlite": "sqlite:///:memory:"}
 DIALECTS = tuple(_ANY)
@@ -23,20 +21,20 @@ def dialect_named(name: str, options: StoreOptions) -> Dialect:
 def dialect_for(url: str, options: StoreOptions) -> Dialect:
     """Choose the dialect by the URL's scheme; a SQLAlchemy driver suffix is allowed and ignored."""
     scheme = url.partition("://")[0].partition("+")[0] if "://" in url else ""
-    if scheme == "sqlite":
+    if scheme in SCHEMES["sqlite"]:
         from holdfast.store.dialects.sqlite import Sqlite
 
         if options.schema:
             raise ConfigError("schema", "SQLite has no schemas; use prefix", options.schema)
         return Sqlite(options)
-    if scheme in _POSTGRES:
+    if scheme in SCHEMES["postgres"]:
         from holdfast.store.dialects.postgres import Postgres, split_url
 
         split_url(url)
         if options.listen_url is not None:
             split_url(options.listen_url, "listen_url")
         return Postgres(options)
-    if scheme in _MYSQL:
+    if scheme in SCHEMES["mysql"]:
         from holdfast.store.dialects.mysql import Mysql, checked
 
         checked(url)

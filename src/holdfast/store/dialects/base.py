@@ -30,6 +30,8 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 # What marks a handler's transaction.
 MARK = "holdfast_lent"
 SCHEMA_VERSION = 3
+# How the URLs of each database begin; `values/urls.py` also finds them in texts.
+SCHEMES = {"postgres": ("postgresql", "postgres"), "mysql": ("mysql", "mariadb"), "sqlite": ("sqlite",)}
 
 
 @lru_cache
@@ -70,6 +72,8 @@ class Dialect(ABC):
     keeps_dead_rows: ClassVar[bool] = False
     # True where the driver has no arrays: a list becomes a parameter for each item, as `in (:kinds)` wants them.
     spreads_lists: ClassVar[bool] = False
+    # False where each statement that changes a table commits by itself: a migration that fails leaves what ran before.
+    migrates_as_one: ClassVar[bool] = True
     # How `:now` is written when the database tells the time, and when a test does.
     own_now: ClassVar[str]
     told_now: ClassVar[str]

@@ -19,7 +19,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement, text_of
 from holdfast.store.calls import Call, Calls
 from holdfast.store.catalogue import Compiled, Query, Rules, Style
-from holdfast.store.dialects.base import Dialect, chain, is_plain
+from holdfast.store.dialects.base import SCHEMES, Dialect, chain, is_plain
 from holdfast.store.dialects.mysql.claim import hops
 from holdfast.store.dialects.mysql.drivers import LARGEST_PACKET, SESSION_TRACK, UNDER_WAY, async_class, sync_class
 from holdfast.store.dialects.mysql.waker import MysqlWatcher
@@ -28,7 +28,6 @@ from holdfast.store.wakers import Emit, Opens, Wake, Waker
 from holdfast.values import urls
 from holdfast.values.options import StoreOptions
 
-SCHEMES = ("mysql", "mariadb")
 # SKIP LOCKED and JSON_TABLE; in MySQL also the binary collation without padding.
 OLDEST = {"MariaDB": (10, 6, 0), "MySQL": (8, 0, 17)}
 # Each server skips the other's comment, so that one text names the collation of both.
@@ -95,6 +94,7 @@ class Mysql(Dialect):
     style: ClassVar[Style] = "format"
     spreads_lists: ClassVar[bool] = True
     keeps_dead_rows: ClassVar[bool] = True
+    migrates_as_one: ClassVar[bool] = False
     own_now: ClassVar[str] = "utc_timestamp(6)"
     told_now: ClassVar[str] = "cast(:now as datetime(6))"
     quote: ClassVar[str] = "`"
@@ -296,7 +296,7 @@ def checked(url: str) -> urls.Url:
     found = urls.read(url)
     if isinstance(found, str):
         raise ConfigError("url", found, url)
-    if found.scheme.partition("+")[0] not in SCHEMES:
+    if found.scheme.partition("+")[0] not in SCHEMES["mysql"]:
         raise ConfigError("url", "must start with mysql:// or mariadb://", url)
     if "," in found.hosts:
         raise ConfigError("url", "must name one host", url)

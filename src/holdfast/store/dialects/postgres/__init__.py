@@ -17,7 +17,7 @@ from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Rows, Statement
 from holdfast.store.catalogue import Query, Rules, Style
-from holdfast.store.dialects.base import MARK, Dialect, Echo, chain, importing
+from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, chain, importing
 from holdfast.store.dialects.postgres.waker import PostgresListener
 from holdfast.store.sessions import AsyncpgSession, Clock
 from holdfast.store.wakers import Emit, Opens, Wake, Waker
@@ -275,7 +275,7 @@ def split_url(url: str, field: str = "url") -> urls.Url:
     found = urls.read(url)
     if isinstance(found, str):
         raise ConfigError(field, found, url)
-    if found.scheme.partition("+")[0] not in ("postgresql", "postgres"):
+    if found.scheme.partition("+")[0] not in SCHEMES["postgres"]:
         raise ConfigError(field, "must start with postgresql://", url)
     return found
 
