@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.values.ids import new_id
-from holdfast.worker.executor import Executor
+from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.work import Work
 

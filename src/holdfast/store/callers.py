@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from holdfast import errors
 from holdfast.flow import AsyncSession, Session
+from holdfast.store.caller_charsets import acareful, careful
 from holdfast.store.catalogue import Style
 from holdfast.store.dialects.base import Dialect
-from holdfast.store.dialects.charsets import acareful, careful
 from holdfast.store.sessions import (
     AsyncDbapiSession,
     AsyncpgSession,

@@ -26,7 +26,7 @@ from holdfast.values.payload import decode_value
 from holdfast.values.retry import Duration, seconds
 from holdfast.values.rows import Finish, Lease
 from holdfast.values.views import JobView
-from holdfast.worker.executor import Executor
+from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.work import Ended, Work
 

@@ -3,9 +3,9 @@
 It moves leased rows of any source through their life, on one store or several. What a row means, and its SQL, belong to
 the surfaces; what a process does with signals and children is `process`.
 
-A job passes through `claiming` (as much as `demand` says), `holdings`, `slots`, an executor (`executors`, `executor`),
-`outcomes` and `settler`. A `branch` is the worker's side of one store; `rounds` renew, reap and clear up; `worker` is
-the life of the whole.
+A job passes through `claiming` (as much as `demand` says), `holdings`, `slots`, an executor (`executors` lists them;
+`handler_executor` calls handlers), `outcomes` and `settler`. A `branch` is the worker's side of one store; `rounds`
+renew, reap and clear up; `worker` is the life of the whole.
 """
 
 from holdfast.worker.worker import Worker as Worker

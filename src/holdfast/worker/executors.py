@@ -10,7 +10,7 @@ from collections.abc import Callable
 from holdfast.context import Context
 from holdfast.store import Store
 from holdfast.worker.begins import Begins
-from holdfast.worker.executor import Executor
+from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.work import BaseExecutor
 

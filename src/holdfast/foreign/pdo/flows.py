@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast.errors import ConfigError, LeaseLost, PayloadTooLarge
 from holdfast.flow import Rows, Steps, ask, flow
+from holdfast.foreign.pdo.dead_letter_format import Death, death_of, letter_text, malformed_text, rewritten, size
 from holdfast.foreign.pdo.envelope import LONGEST, Envelope, Malformed, new, read, write
-from holdfast.foreign.pdo.letters import Death, death_of, letter_text, malformed_text, rewritten, size
 from holdfast.foreign.queries import Queries
 from holdfast.life.source import Renewed, Settled, without_parks
 from holdfast.values.options import text
