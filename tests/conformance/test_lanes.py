@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import jobs
 from holdfast.flow import Flow, drive
-from holdfast.jobs.positions import Lanes, Start, Width
+from holdfast.jobs.lanes import Lanes, Start, Width
 from holdfast.jobs.source import JobsSource
 from holdfast.life.source import LearningFlow
 from holdfast.store import Store, migrate

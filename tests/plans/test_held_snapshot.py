@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import jobs
 from holdfast.flow import Flow, Statement
-from holdfast.jobs.positions import Lanes, Start
+from holdfast.jobs.lanes import Lanes, Start
 from holdfast.store import Store, migrate
 from holdfast.testing import new_job
 from holdfast.values.rows import Finish, Lease

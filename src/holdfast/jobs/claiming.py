@@ -31,8 +31,8 @@ def claim(
     """Lease up to `limit` due jobs, the most urgent first, and count the attempt.
 
     `leases` maps the kinds to serve to their lease in milliseconds; None serves every kind with `lease_ms`.
-    `lanes` says where in the queues to begin (see `positions.py`); None begins at their front.
-    `suspects` False leaves out jobs whose process died before (see `suspects.py`).
+    `lanes` says where in the queues to begin (see `lanes.py`); None begins at their front.
+    `suspects` False leaves out jobs whose process died before (see `worker/suspects.py`).
     Commits: its own. After a crash: the jobs stay leased until the reaper takes them back and judges the attempt.
     """
     # One lease for all kinds, as is usual, spares the database a search for each job.

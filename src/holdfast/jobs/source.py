@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast import jobs
 from holdfast.flow import Flow, Steps
-from holdfast.jobs.positions import Lanes, LookBack, Start
+from holdfast.jobs.lanes import Lanes, LookBack, Start
 from holdfast.life.expiry import Backoff
 from holdfast.life.source import LearningFlow, Renewed, Settled, Source
 from holdfast.values.rows import End, Lease, PutBack, Reaped

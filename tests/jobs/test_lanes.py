@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.jobs.positions import (
+from holdfast.jobs.lanes import (
     ABOVE_ALL_PRIORITIES,
     BELOW_ALL_PRIORITIES,
     CLOCK_TICK,
