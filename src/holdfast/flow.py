@@ -142,7 +142,7 @@ def ask(
 
 
 def run_text(name: str, text: str) -> Steps[Rows]:
-    """Yield SQL that a migration file or the admin composer wrote; `name` is for errors and logs."""
+    """Yield SQL that is not in the catalogue, such as that of a migration; `name` is for errors and logs."""
     return (yield Statement(name, {}, text=text))
 
 

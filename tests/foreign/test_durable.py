@@ -389,7 +389,7 @@ def test_a_step_id_of_191_characters_fits(do: Do, steps: DurableSteps, sql: Sql,
     assert finish(do, steps, lease, "w" * 500).done == {step_id}
 
 
-# Views and settings
+# What people see, and settings
 
 
 def test_people_see_counts_rows_and_what_is_wrong(do: Do, steps: DurableSteps, sql: Sql, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Dead letters, unknown urns, views and settings of the PHP queue tables."""
+"""Dead letters, unknown urns, what people see and settings of the PHP queue tables."""
 
 import json
 from collections.abc import Iterator
@@ -299,7 +299,7 @@ def _fails() -> None:
     raise RuntimeError("no")
 
 
-# Views
+# What people see
 
 
 def test_people_see_counts_rows_dead_letters_and_what_is_wrong(

@@ -116,7 +116,7 @@ def test_a_handler_that_ignores_its_cancellation_does_not_keep_the_worker(sqlite
         slot.cancel()
         await asyncio.wait([slot])
         await stage.hf.aclose()
-        return worker.stuck
+        return worker.handlers_left
 
     assert asyncio.run(scene()) == 1
     assert stage.show(other).result == "written"

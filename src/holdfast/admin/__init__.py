@@ -8,7 +8,6 @@ from holdfast.admin.desk import JobsDesk as JobsDesk
 from holdfast.admin.jobs import ALL as ALL
 from holdfast.admin.jobs import LONGEST_LIST as LONGEST_LIST
 from holdfast.admin.jobs import REPLAYABLE as REPLAYABLE
-from holdfast.admin.jobs import ROUNDS as ROUNDS
 from holdfast.admin.jobs import STATES as STATES
 from holdfast.admin.jobs import Filter as Filter
 from holdfast.admin.jobs import Replayed as Replayed

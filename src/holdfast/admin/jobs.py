@@ -51,8 +51,8 @@ __all__ = [
 STATES = ("pending", "waiting", "leased", "done", "dead", "cancelled")
 REPLAYABLE = ("dead", "cancelled")
 LONGEST_LIST = 100_000
-# A job may move between a write that missed it and the read that asks why; each round looks again.
-ROUNDS = 10
+# A job may move between a write that missed it and the read that asks why; each try looks again.
+TRIES_PER_JOB = 10
 
 _TEXTS = {"queue": NAME_LENGTH, "kind": NAME_LENGTH, "key": KEY_LENGTH, "group": 64, "worker": 500, "error": 1000}
 _TIMES = ("created_after", "created_before", "finished_after", "finished_before")
@@ -188,7 +188,7 @@ def run_now(job_id: str, actor: str | None) -> Steps[None]:
     After a crash: nothing happened; safe to repeat.
     """
     job = _one(job_id)
-    for _ in range(ROUNDS):
+    for _ in range(TRIES_PER_JOB):
         if (yield from _made_due(job, actor)):
             return
         state = yield from _state(job)
@@ -205,7 +205,7 @@ def retry(job_id: str, actor: str | None) -> Steps[Literal["due", "replayed"]]:
     After a crash: nothing happened; safe to repeat.
     """
     job = _one(job_id)
-    for _ in range(ROUNDS):
+    for _ in range(TRIES_PER_JOB):
         if (yield from _made_due(job, actor)):
             return "due"
         letters = yield from _pick(Filter(ids=(job,), states=REPLAYABLE), REPLAYABLE, 1)
@@ -231,7 +231,7 @@ def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "reques
     tells whether the job had started.
     """
     job = _one(job_id)
-    for _ in range(ROUNDS):
+    for _ in range(TRIES_PER_JOB):
         rows = yield from ask("cancel_pending", id=job)
         if rows:
             [[queue, kind, key, fence, followers]] = rows

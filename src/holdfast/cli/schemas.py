@@ -34,7 +34,7 @@ class Schema(Protocol):
     def require(self) -> None:
         """Raise unless the tables are there, in this version."""
 
-    def reach(self) -> None:
+    def require_database(self) -> None:
         """Raise unless the database can be looked at without making anything."""
 
     def plan(self) -> Plan:
@@ -62,7 +62,7 @@ class OurSchema:
     def require(self) -> None:
         require_tables(self._store)
 
-    def reach(self) -> None:
+    def require_database(self) -> None:
         """Nothing: `doctor` and `migrate` tell a missing file and a missing table by themselves."""
 
     def plan(self) -> Plan:
@@ -148,7 +148,7 @@ class ForeignSchema:
         if missing := self._missing():
             raise ForeignTablesMissing(self._source.name, missing)
 
-    def reach(self) -> None:
+    def require_database(self) -> None:
         self._missing()
 
     def _missing(self) -> list[str]:

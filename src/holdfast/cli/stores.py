@@ -81,7 +81,7 @@ def open_desk(needs: Needs = "tables") -> Iterator[Opened]:
         if needs == "tables":
             opened.schema.require()
         elif needs == "database":
-            opened.schema.reach()
+            opened.schema.require_database()
         yield opened
     finally:
         opened.store.close()

@@ -17,8 +17,8 @@ T = TypeVar("T")
 CHUNK = 10_000
 # And their text: a packet of MySQL's has 16 MB by default, and quotes within quotes make four characters of one.
 CHUNK_TEXT = 2_000_000
-# A key or a unique job may vanish between two statements; each round that finds it gone tries again.
-ROUNDS = 10
+# A key or a unique job may vanish between two statements; each try looks again.
+TRIES_PER_KEY = 10
 # Later than this after its first try an enqueue is not repeated: what says that its job has run may be gone by then.
 REPEAT_SECONDS = 900.0
 # How long the ids of jobs that left no finished row are noted: twice as long, so that no clock need be exact.
@@ -228,7 +228,7 @@ def _held_by(
     for job, pair in named:
         wanted.setdefault(pair, job)
     holders: dict[Pair, str] = {}
-    for _ in range(ROUNDS):
+    for _ in range(TRIES_PER_KEY):
         # Sorted, so that two batches with the same keys wait for each other and never in a circle.
         missing = sorted(wanted.keys() - holders.keys())
         if not missing:

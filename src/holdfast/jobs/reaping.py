@@ -26,7 +26,7 @@ def reap(
     backoff: Backoff = default_backoff,
     look_back: float | None = None,
 ) -> Steps[list[Reaped]]:
-    """Take back leases that ran out: to their queue, or to the dead letters; `expiry.py` says which.
+    """Take back leases that ran out: to their queue, or to the dead letters; `life/expiry.py` says which.
 
     `exclude` names jobs that the caller itself still works on; `backoff` gives seconds by kind and attempt.
     `look_back` leaves out leases that ran out more seconds ago than this; None looks at all.

@@ -12,7 +12,7 @@ from holdfast.store.dialects.base import Dialect
 
 Args = Any
 _BY_NAME = ("named", "pyformat")
-# How many calls of statements that are alike a query keeps; with more of them it begins anew.
+# How many calls of statements that are alike a query keeps; with more of them it starts over.
 MOST_KEPT = 256
 
 
@@ -36,11 +36,11 @@ def only_call(dialect: Dialect, query: Query, statement: Statement, style: Style
     if kept is None:
         if len(query.kept) >= MOST_KEPT:
             query.kept.clear()
-        kept = query.kept[key] = Kept.of(dialect, query, statement, style)
+        kept = query.kept[key] = KeptCall.of(dialect, query, statement, style)
     return kept.sql, kept.filled_in(statement.params, dialect.own_time()), kept.returns
 
 
-class Kept(NamedTuple):
+class KeptCall(NamedTuple):
     """The driver call of statements that are alike: all arguments, and at which places each statement has its own."""
 
     sql: str
@@ -49,7 +49,7 @@ class Kept(NamedTuple):
     places: tuple[tuple[Any, str], ...]
 
     @classmethod
-    def of(cls, dialect: Dialect, query: Query, statement: Statement, style: Style) -> Kept:
+    def of(cls, dialect: Dialect, query: Query, statement: Statement, style: Style) -> KeptCall:
         [part] = query.compiled(statement.params, style)
         sql, args = written(dialect, part, style, dialect.bind(statement, query, None))
         own = ("now", *statement.own)

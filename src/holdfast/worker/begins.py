@@ -1,8 +1,8 @@
 """The record that a handler begins, made before the call and one at a time.
 
-It is made for the few jobs of which a death must be told from a wait (see `expiry.py`). The next record is sent only
-once the handler before has been entered: one that kills its process at its start then leaves no neighbour behind that
-is recorded as begun and never was. Each store has records of its own, so that none waits for the outage of another.
+It is made for the few jobs of which a death must be told from a wait (see `life/expiry.py`). The next record is sent
+only once the handler before has been entered: one that kills its process at its start then leaves no neighbour behind
+that is recorded as begun and never was. Each store has its own records, so that none waits for the outage of another.
 """
 
 from __future__ import annotations

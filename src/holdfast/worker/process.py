@@ -92,7 +92,7 @@ async def _with_signals(worker: Worker, parent: int | None) -> None:
         await worker.run()
     finally:
         orphaned.cancel()
-        if worker.stuck:
+        if worker.handlers_left:
             # Closing the loop would wait for ever for handlers that ignore their cancellation.
             _leave(1)
         await worker.context.store.aclose()

@@ -102,7 +102,7 @@ class Worker:
         self.failure: BaseException | None = None
         self._broken_part = ""
         self._host = Host()
-        self.stuck = 0
+        self.handlers_left = 0
         self._state = "new"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
@@ -318,9 +318,9 @@ class Worker:
         for task in tasks:
             task.cancel()
         self.threads.close()
-        self.stuck = await self.slots.close()
-        if self.stuck:
-            events.log.error("%d handlers of %s ignore their cancellation and run on", self.stuck, self.id)
+        self.handlers_left = await self.slots.close()
+        if self.handlers_left:
+            events.log.error("%d handlers of %s ignore their cancellation and run on", self.handlers_left, self.id)
         await asyncio.wait(tasks, timeout=1.0)
         await self._say(self.branches[0].store, registry.mark(self.id, "dead"))
         await self._close_stores()

@@ -1,4 +1,7 @@
-"""What people do with the dead letters of the PHP queue tables: replay, discard, prune."""
+"""What people do with the dead letters of the PHP queue tables: replay, discard, prune.
+
+How one is written is in `dead_letter_format.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Dead letters of the PHP queue tables, written so that they always fit their column. Pure."""
+"""How a dead letter of the PHP queue tables is written, so that it always fits its column. Pure.
+
+What people do with dead letters is in `dead.py`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def _room(original: str) -> float:
 
 
 def rewritten(envelope: Envelope, original: str) -> str | None:
-    """Write a message anew; None when it no longer fits the column that it came from."""
+    """Write a message again; None when it no longer fits the column that it came from."""
     body = envelope.text()
     return body if size(body) <= _room(original) else None
 
