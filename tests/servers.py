@@ -44,7 +44,7 @@ PGBOUNCER_SHA512 = "CuNRUASrPR5RQ1750w8MmjdtEb2mmvQv45RWtEdnyPb4qceHCUCQc3ngOjB8
 OPTIONAL = frozenset({"MySQL", "mysqlclient"})
 
 missing: dict[str, str] = {}
-"""What `need` looked for in vain, and why."""
+"""What `need` could not find, and why."""
 
 _sought: "dict[str, Path | Unavailable]" = {}
 

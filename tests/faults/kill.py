@@ -336,7 +336,7 @@ class Ledger:
 
 
 def kill(url: str, seconds: float, workers: int = 3) -> Ledger:
-    """Run the whole of it on one empty database and return what the tables say."""
+    """Run all of it on one empty database and return what the tables say."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-kill-"))
     works = Works(url)
     crew = Crew("tests.faults.kill", {URL: url}, folder)

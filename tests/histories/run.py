@@ -39,7 +39,7 @@ class Orders:
 
 
 def run(orders: Orders) -> History:
-    """Run the whole of it on one empty database; what the processes wrote is deleted, or moved to `keep`."""
+    """Run all of it on one empty database; what the processes wrote is deleted, or moved to `keep`."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-histories-"))
     with closing(Holdfast(orders.url)) as holdfast, lines(orders.url) as proxy:
         prepare(holdfast)

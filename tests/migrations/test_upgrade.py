@@ -152,7 +152,7 @@ PLACE_OF_ROWS = {
 def test_the_upgrade_to_waiting_jobs_copies_no_table(database: str, request: pytest.FixtureRequest) -> None:
     store = Store(request.getfixturevalue("pg_url" if database == "postgres" else f"{database}_url"))
     store.run(migrate.apply(store.migrations[:2]))
-    # MySQL makes an empty table anew, whatever it could do.
+    # MySQL makes an empty table again, whatever it could do.
     add(store)
     claim_and_finish(store, add(store))
     tables = ("holdfast_jobs", "holdfast_finished")

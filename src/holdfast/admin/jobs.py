@@ -268,7 +268,7 @@ class Replayed:
 def replay(filter: Filter, limit: int, actor: str | None, dry_run: bool = False) -> Steps[Replayed]:
     """Send up to `limit` dead letters back to their queue, the oldest first; cancelled jobs too when `states` says so.
 
-    They start anew: no attempts, due now, a higher fence; their errors are kept. With `dry_run` nothing changes.
+    They start over: no attempts, due now, a higher fence; their errors are kept. With `dry_run` nothing changes.
     Commits: its own, all or none. Of two replays at once exactly one gets each job; the other waits and goes on behind.
     After a crash: nothing happened. When only the reply was lost, a repeat takes the jobs that come next.
     """

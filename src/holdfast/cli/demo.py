@@ -1,4 +1,4 @@
-"""`holdfast demo`: the whole of it on SQLite, in under a minute."""
+"""`holdfast demo`: all of it on SQLite, in under a minute."""
 
 from __future__ import annotations
 

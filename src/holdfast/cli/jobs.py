@@ -211,7 +211,7 @@ def _print_error(error: dict[str, Any]) -> None:
 @store_option
 @connection_options
 def retry(job_ids: tuple[str, ...], actor: str | None) -> None:
-    """Run jobs again as soon as possible: pending and waiting ones now, dead and cancelled ones anew.
+    """Run jobs again as soon as possible: pending and waiting ones now, dead and cancelled ones from the start.
 
     \b
     Example:

@@ -119,7 +119,7 @@ def _ended_lease_of(error: dict[str, Any], worker: str) -> bool:
 
 
 def _attempts_explained(books: Books) -> Promise:
-    """Each attempt either finished its job or left an error on it; a replay begins to count anew.
+    """Each attempt either finished its job or left an error on it; a replay starts the count again.
 
     An attempt that a killed worker took along is not counted, but left its error too.
     """

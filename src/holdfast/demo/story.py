@@ -190,7 +190,7 @@ class Story:
             if self.crew.hired and not self.crew.alive:
                 raise Stuck(f"All workers ended before {what}.")
             if time.monotonic() > deadline:
-                raise Stuck(f"Waited {PATIENCE:.0f} s in vain until {what}.")
+                raise Stuck(f"Gave up after {PATIENCE:.0f} s, before {what}.")
             self.draw()
             time.sleep(LOOK)
 

@@ -1,5 +1,7 @@
 """Lanes: where a worker's next claim begins, so that its cost does not grow with what lies behind it.
 
+The same memory for expired leases is `LookBack`, at the end.
+
 A job that is done stays in the index until it is vacuumed, and one transaction left open anywhere in the database puts
 that off for as long as it is open. A claim that begins at the front of the queue then walks over every job done since.
 So each queue and priority is a lane with a floor, the place of the last job claimed, and a claim begins there.
@@ -38,24 +40,29 @@ from holdfast.values.rows import Lease, when
 NEAR_DEPTH = timedelta(milliseconds=250)
 DEEP_DEPTH = timedelta(seconds=10)
 SLICE_LENGTH = timedelta(seconds=5)
-# What databases tell times apart by.
+# The smallest difference between two times in a database.
 CLOCK_TICK = timedelta(microseconds=1)
-# A wide claim, or a look for leases, that took a second is not made again for this many seconds,
+
+# How often a wider claim is made: after a pause of 20 times what the last one took, so that they take about a twentieth
+# of the time. For deep claims and slices the pause has a limit: one slow answer may say nothing about the next.
 PAUSE_PER_SECOND_OF_LOOKING = 20
-# and never put off for longer than this: one slow answer may say nothing about the next.
 LONGEST_PAUSE_SECONDS = 5.0
-# What a job itself takes in a claim. A larger figure would call a walk over dead rows free that makes claims slow, and
-# so their batches large, and so itself look free.
-SECONDS_PER_CLAIMED_JOB = 0.00002
-# A claim from the front that takes longer than this is expensive, and is made only this often from then on.
+DEEP_EVERY_SECONDS = 1.0
+# A claim from the front is expensive when it takes longer than 0.05 s and 0.00005 s for each job it got. The next one
+# is made a minute later then.
 EXPENSIVE_CLAIM_SECONDS, EXPENSIVE_SECONDS_PER_JOB = 0.05, 0.00005
 FRONT_EVERY_SECONDS = 60.0
-DEEP_EVERY_SECONDS = 1.0
-# A look for expired leases goes back to the last one and a little more, for leases that were locked then; a look at
-# everything is made this often at most.
+# What claiming a job takes by itself; the rest of a claim's time was the walk over dead rows. The figure is small on
+# purpose: a slow walk lets jobs pile up, so the next claim gets more of them, and with a larger figure per job the walk
+# would seem to have cost nothing.
+SECONDS_PER_CLAIMED_JOB = 0.00002
+
+# A look for expired leases goes back to the look before and a little further, because some rows may have been locked
+# then. A look at all leases is made this often at most.
 LOOK_BACK_MARGIN_SECONDS = 2.0
 LOOK_AT_ALL_EVERY_SECONDS = 15.0
-# No floor is older: one cannot go further back from it.
+
+# Older times do not become floors: one could not go further back from them.
 EARLIEST_FLOOR_YEAR = 1970
 # With more lanes than this, it is cheaper to forget them all than to carry them along.
 LANES_LIMIT = 1_000

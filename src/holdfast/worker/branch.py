@@ -20,7 +20,9 @@ from holdfast.worker.patience import Patience
 from holdfast.worker.settler import Settler
 from holdfast.worker.work import BaseExecutor, Ended
 
-# The worker's own connections to a store: claim, settle, renew, reap, beat and prune, one each, so that none waits.
+# The worker's own connections to a store at most, opened as they are needed: one each for claim, settle, renew, reap,
+# beat and prune, so that none waits for another. The record that a suspect begins and the look for stuck rows have none
+# of their own: they are short and rare, and reap, beat and prune rest most of the time.
 CONNECTIONS_PER_STORE = 6
 
 

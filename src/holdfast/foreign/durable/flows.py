@@ -199,7 +199,7 @@ def _refuse(constant: str) -> float:
 
 @flow
 def renew(tables: DurableTables, leases: Sequence[Lease], worker: str) -> Steps[Renewed]:
-    """Write claims anew, so that nobody takes the steps while they run.
+    """Write the times of claims again, so that nobody takes the steps while they run.
 
     Commits: its own. After a crash: the tasks are free again a lease after the last renewal.
     """

@@ -388,7 +388,7 @@ def _ms(now: datetime) -> int:
 
 @flow
 def renew(tables: PdoTables, leases: Sequence[Lease], stamps: Stamps) -> Steps[Renewed]:
-    """Write reservations anew, so that they do not go stale while their handlers run.
+    """Write the times of reservations again, so that they do not go stale while their handlers run.
 
     Commits: its own. After a crash: they go stale `retry_after` after the last renewal.
     """

@@ -159,7 +159,7 @@ update holdfast_keys k
 -- The outer limit stops the loop over the levels: no row is locked that is not taken. A floor as a row comparison is
 -- where the index scan begins; as a plain one it makes the planner think of few rows, and read and sort them all.
 -- Queues, kinds and limit are asked for by `select`, which hides them from the planner: plans made for their values
--- looked so much cheaper than the one for all that each claim was planned anew, for 0.3 to 0.5 ms of the server's CPU.
+-- looked so much cheaper than the one for all that each claim was planned again, for 0.3 to 0.5 ms of the server's CPU.
 -- Times come as microseconds since 1970: out of timestamps asyncpg makes datetimes at 2 µs each, and few are looked at.
 update holdfast_jobs j
    set state = 'leased', fence = least(j.fence, 9223372036854775806) + 1, attempts = least(j.attempts, 2147483646) + 1,

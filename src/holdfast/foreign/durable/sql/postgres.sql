@@ -61,7 +61,7 @@ select step_id, run_id, seq, name, grp, input, attempt, claimed_by, claimed_at, 
  where step_id = :id
    for update;
 
--- renew: write the time of a claim anew.
+-- renew: write the time of a claim again.
 update foreign_tasks set claimed_at = :at where step_id = :id;
 
 -- result: write the result of a step, unless another worker was first.

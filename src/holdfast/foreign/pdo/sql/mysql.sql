@@ -46,7 +46,7 @@ select id, queue, urn, trace_id, attempts, payload, cast(available_at as char), 
  where id = :id and available_at <= :at and (reserved_at is null or reserved_at <= :stale)
    for update skip locked;
 
--- stamp: write a reservation, or write it anew.
+-- stamp: write a reservation, or write it again.
 update foreign_jobs set reserved_at = :at where id = :id;
 
 -- recount: write a reservation and the attempts of a message that somebody had reserved before.

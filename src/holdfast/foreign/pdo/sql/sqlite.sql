@@ -48,7 +48,7 @@ select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attem
   from foreign_jobs
  where id = :id and available_at <= :at and (reserved_at is null or reserved_at <= :stale);
 
--- stamp: write a reservation, or write it anew.
+-- stamp: write a reservation, or write it again.
 update foreign_jobs set reserved_at = :at where id = :id;
 
 -- recount: write a reservation and the attempts of a message that somebody had reserved before.

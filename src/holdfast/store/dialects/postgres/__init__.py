@@ -25,7 +25,7 @@ from holdfast.values import urls
 from holdfast.values.options import StoreOptions
 
 _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
-# Seconds after which a prepared statement is made anew. PostgreSQL keeps a plan until the table is analysed, and one
+# Seconds after which a prepared statement is made again. PostgreSQL keeps a plan until the table is analysed, and one
 # made while the table was small reads all of it: at 4,000 jobs a second a claim took 15 ms after half a minute.
 PLANS_LIVE = 10
 LONGEST_NAME = 63
