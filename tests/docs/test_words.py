@@ -33,3 +33,9 @@ def test_nobody_stumbles_over(word: str) -> None:
         if re.search(word, line, re.IGNORECASE) and not line.lstrip(" #").startswith("So many that")
     ]
     assert found == [], f"say instead: {INSTEAD[word]}"
+
+
+def test_the_glossary_is_in_order() -> None:
+    words = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    assert len(words) > 50
+    assert words == sorted(set(words))

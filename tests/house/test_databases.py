@@ -10,6 +10,7 @@ import pytest
 import holdfast
 
 ROOT = Path(holdfast.__file__).parent
+PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text("utf-8")
 NAMES = {"postgres", "mysql", "sqlite"}
 ONE_DIALECT = re.compile(r"holdfast\.store\.dialects\.(postgres|mysql|sqlite)\b")
 # Where it is the subject itself.
@@ -47,6 +48,13 @@ def questions(code: str) -> Iterator[str]:
 @pytest.mark.parametrize("module", list(modules()))
 def test_nothing_outside_of_the_store_asks_which_database_it_is(module: str) -> None:
     assert list(questions(ROOT.joinpath(module).read_text("utf-8"))) == []
+
+
+@pytest.mark.parametrize("room", list(MAY_ASK))
+def test_those_who_may_ask_still_do_and_the_architecture_names_them(room: str) -> None:
+    assert [one for file in ROOT.joinpath(room).rglob("*.py") for one in questions(file.read_text("utf-8"))]
+    [told] = re.findall(r"^Only `store` knows databases.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    assert f"`{room}`" in told
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 One module per group of commands, imported when the command is asked for. A command reads its options, calls a flow or
 the application, and prints; whatever it raises becomes one line on stderr and a documented exit code (`shared.Exit`).
+
+Options, words for people and exit codes belong here. What a command does to rows is a flow, and belongs to a desk
+(`admin`, `foreign`), so that a program can do the same without the command line.
 """
 
 from __future__ import annotations

@@ -8,6 +8,11 @@ job's row.
 
 A surface attaches its consequence when its module is imported, under a bit of its own. What runs here locks more rows
 than one, so consequences run in the order of bits, and each gets its rows in the order of ids.
+
+The bits are stored in rows, so one is never given to another surface. They are written down here:
+
+    bit                  surface     what follows
+    1 << 28 to 1 << 30   the tests   what they note down
 """
 
 from __future__ import annotations

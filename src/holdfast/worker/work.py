@@ -21,6 +21,10 @@ Interrupt = Literal["lost", "cancelled", "stop"]
 class BaseExecutor:
     """What runs claimed jobs in a slot: `executors.py` lists those that a source may name.
 
+    One is made for each worker and store, from the application's context, the worker's id, its threads, the store's
+    `Begins` and the store itself. It sets `work.started` (by the monotonic clock) when an attempt begins, and has its
+    `Ended` made by `Outcomes` (`outcomes.py`), which knows what to write and what to tell.
+
     `batch_limit` says how many jobs one call takes: with 1 a slot calls `attempt`, with more `attempt_batch`. Neither
     may raise: whatever a handler does becomes an outcome.
     """
