@@ -1,4 +1,7 @@
-"""A sync transaction in async code: SQLite has no async driver, so each statement hops to a thread."""
+"""A sync transaction in async code: SQLite has no async driver, so each statement hops to a thread.
+
+It stands here and not with the dialect, because `job.py` uses it and nothing above the store imports a dialect.
+"""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Dialect(ABC):
         """Return all parameters as the driver takes them; `now` is None unless a test sets the clock."""
 
     def sequence(self, query: Query) -> Callable[[Any, Sequence[Compiled]], Iterator[Any]] | None:
-        """Return what makes a query's calls (see `calls.py`) where its statements are not for running in order."""
+        """Return what makes a query's calls (see `store/calls.py`) where its statements do not simply run in order."""
         return None
 
     def echo(self, listening: Any, speaking: Any, timeout: float) -> Echo:
@@ -240,7 +240,7 @@ class Dialect(ABC):
         return None if transport is None else transport.get_extra_info("socket")
 
     def waker(self, store: Any, worker: str, wake: Callable[[str | None], None], emit: Callable[[Any], None]) -> Any:
-        """Make what wakes a worker (see `wakers.py`); None leaves it to polling."""
+        """Make what wakes a worker (see `store/wakers.py`); None leaves it to polling."""
         return None
 
     @abstractmethod
