@@ -51,6 +51,8 @@ class Statement(NamedTuple):
     `like` is the same in statements that differ in their `own` parameters only, each of which goes to any driver as it
     is: what was worked out for the first of them serves the others (see `calls.only_call`).
     `notify` says whether workers are told at commit, where the database can tell; None is the store's setting.
+    `last` promises that the flow ends if the statement gives a row: what commits the transaction may go with it, in the
+    same message, as long as a statement that finds nothing keeps it from being run.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Statement(NamedTuple):
     notify: bool | None = None
     surface: Surface | None = None
     own: tuple[str, ...] = ()
+    last: bool = False
 
 
 Steps = Generator[Statement, Rows, T]

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    ExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast import jobs
 from holdfast.errors import Conflict
-from holdfast.flow import Flow, adrive, drive
+from holdfast.flow import Flow
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
-from holdfast.store.sqlite_async import Threaded
 from holdfast.values.payload import decode_value, encode_value
 from holdfast.values.rows import Lease, when
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.connections import Lent, Link
 
 
 class Job:
@@ -36,7 +28,6 @@ class Job:
     """
 
     __slots__ = (
-        "_inside",
         "_keep",
         "_source",
         "_store",
@@ -44,6 +35,7 @@ class Job:
         "cancel_requested",
         "completing",
         "context",
+        "in_transaction",
         "lease",
         "lost",
         "result",
@@ -60,6 +52,8 @@ class Job:
         self.settled = False
         # True from the moment the completion is sent: a renewal would wait for the row, or miss it, and mean nothing.
         self.completing = False
+        # True inside the block of `transaction()`.
+        self.in_transaction = False
         # What `transaction()` and `complete()` record as the job's result.
         self.result: Any = None
         # Free for middlewares and handlers: whatever belongs to this attempt.
@@ -68,7 +62,6 @@ class Job:
         self._keep = keep
         self._source = source
         self._worker = worker
-        self._inside = False
 
     def __repr__(self) -> str:
         return f"<Job {self.kind} {self.id} attempt {self.attempt}>"
@@ -117,7 +110,7 @@ class Job:
         with an awaitable `execute`). Leaving the block completes the job; an exception rolls both back.
         Raises: LeaseLost at the end of the block when the lease is gone; nothing is written then.
         """
-        return Transaction(self)
+        return Transaction(self, self._store, self._completion)
 
     def complete(self, tx: Any, result: Any = None) -> None:
         """Complete the job inside a transaction that the handler opened itself; any connection that `tx=` takes.
@@ -162,78 +155,90 @@ class Job:
             self.completing = False
             raise
 
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        if self._inside or self.completing:
-            raise Conflict(f"Job {self.id} is complete already, or about to be; one attempt completes once.")
-        self._inside = True
-        try:
-            yield
-        finally:
-            self._inside = False
-
-    @contextmanager
-    def _sync_transaction(self) -> Iterator[Any]:
-        with self._entered(), self._while_leaving() as leaving:
-            with self._store.lent() as lent:
-                yield lent.link.raw
-                leaving()
-                self._complete_in(lent)
-            self.settled = True
-
-    def _complete_in(self, lent: Lent[Link]) -> None:
-        lent.insist_on_it()
-        drive(self._completion(None), lent.link.session)
-
-    @asynccontextmanager
-    async def _async_transaction(self) -> AsyncIterator[Any]:
-        with self._entered(), self._while_leaving() as leaving:
-            if self._store.embedded:
-                async with Threaded(self._store.lent()) as threaded:
-                    yield threaded.tx
-                    leaving()
-                    threaded.on_commit = self._set_settled
-                    await threaded.call(lambda: self._complete_in(threaded.lent))
-                return
-            async with self._store.alent() as lent:
-                yield lent.link.raw
-                leaving()
-                lent.insist_on_it()
-                await adrive(self._completion(None), lent.link.session)
-            self.settled = True
-
-    @contextmanager
-    def _while_leaving(self) -> Iterator[Callable[[], None]]:
-        """Give what to call when the handler's own statements are over; a failure before or after undoes it."""
-        with ExitStack() as stack:
-            yield lambda: stack.enter_context(self._while_completing())
-
-    def _set_settled(self) -> None:
-        self.settled = True
-
 
 class Transaction:
-    """`job.transaction()`: a context manager of either colour."""
+    """`job.transaction()`: a context manager of either colour. Written out, because a handler pays for each frame."""
 
-    def __init__(self, job: Job) -> None:
+    __slots__ = ("_alent", "_complete", "_job", "_lent", "_store")
+
+    def __init__(self, job: Job, store: Store, complete: Callable[[Any], Flow[None]]) -> None:
         self._job = job
-        self._sync: AbstractContextManager[Any] | None = None
-        self._async: AbstractAsyncContextManager[Any] | None = None
+        self._store = store
+        self._complete = complete
 
     def __enter__(self) -> Any:
-        self._sync = self._job._sync_transaction()  # pyright: ignore[reportPrivateUsage]
-        return self._sync.__enter__()
+        self._enter()
+        try:
+            self._lent = self._store.lend()
+            return self._lent.begin()
+        except BaseException:
+            self._leave()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return None if self._sync is None else self._sync.__exit__(kind, error, trace)
+    ) -> None:
+        try:
+            work = self._completion() if error is None else error
+            if isinstance(work, BaseException):
+                self._lent.roll_back(work)
+            else:
+                self._lent.complete(work, self._note)
+        except BaseException:
+            self._job.completing = False
+            raise
+        finally:
+            self._leave()
+        if error is None and isinstance(work, BaseException):
+            raise work
 
     async def __aenter__(self) -> Any:
-        self._async = self._job._async_transaction()  # pyright: ignore[reportPrivateUsage]
-        return await self._async.__aenter__()
+        self._enter()
+        try:
+            self._alent = self._store.alend()
+            return await self._alent.begin()
+        except BaseException:
+            self._leave()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return None if self._async is None else await self._async.__aexit__(kind, error, trace)
+    ) -> None:
+        try:
+            work = self._completion() if error is None else error
+            if isinstance(work, BaseException):
+                await self._alent.roll_back(work)
+            else:
+                await self._alent.complete(work, self._note)
+        except BaseException:
+            self._job.completing = False
+            raise
+        finally:
+            self._leave()
+        if error is None and isinstance(work, BaseException):
+            raise work
+
+    def _enter(self) -> None:
+        job = self._job
+        if job.in_transaction or job.completing:
+            raise Conflict(f"Job {job.id} is complete already, or about to be; one attempt completes once.")
+        job.in_transaction = True
+
+    def _leave(self) -> None:
+        self._job.in_transaction = False
+
+    def _completion(self) -> Flow[None] | BaseException:
+        """Return what completes the job, or why it cannot be completed."""
+        job = self._job
+        if job.completing:
+            return Conflict(f"Job {job.id} is complete already; one attempt completes once.")
+        try:
+            work = self._complete(None)
+        except BaseException as error:
+            # The result is not JSON, for one.
+            return error
+        job.completing = True
+        return work
+
+    def _note(self) -> None:
+        self._job.settled = True

@@ -37,6 +37,33 @@ def test_what_follows_a_completion_is_part_of_the_callers_transaction(store: Sto
     assert [line.job_id for line in store.run(admin.audit())] == [lease.job_id] * (end == "commit")
 
 
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "dropped"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_follower_that_comes_while_the_handler_runs_keeps_the_effect(store: Store, colour: str, keep: bool) -> None:
+    store.run(jobs.enqueue(new_job()))
+    [lease] = store.run(jobs.claim("mail", limit=1))
+    job = Job(lease, store, keep=keep)
+    later = new_job()
+
+    async def asynchronously() -> None:
+        store.run(jobs.follow([lease.job_id], BIT))
+        async with job.transaction() as tx:
+            await store.arun_in(tx, jobs.enqueue(later))
+        await store.aclose()
+
+    if colour == "async":
+        asyncio.run(asynchronously())
+    else:
+        store.run(jobs.follow([lease.job_id], BIT))
+        with job.transaction() as tx:
+            store.run_in(tx, jobs.enqueue(later))
+    assert job.settled
+    look = Look(store.run, store)
+    assert [row.id for row in look.live()] == [later.id]
+    assert len(look.over()) == keep
+    assert [line.job_id for line in store.run(admin.audit())] == [lease.job_id]
+
+
 def test_a_job_with_followers_that_nobody_here_knows_costs_itself(store: Store) -> None:
     new = [new_job() for _ in range(4)]
     store.run(jobs.enqueue_many(new))

@@ -70,7 +70,7 @@ def test_every_topic_is_in_the_conformance_suite() -> None:
 
 
 def names_in(code: str) -> Iterator[str]:
-    """List every text in the places where code may name a query: in a call, as an index, in what a loop goes over."""
+    """List every text where code may name a query: in a call, in a yield, as an index, in what a loop goes over."""
     for node in ast.walk(ast.parse(code)):
         parts: list[ast.expr] = []
         if isinstance(node, ast.Call):
@@ -79,6 +79,8 @@ def names_in(code: str) -> Iterator[str]:
             parts = [node.slice]
         elif isinstance(node, ast.For):
             parts = [node.iter]
+        elif isinstance(node, ast.Yield) and node.value is not None:
+            parts = [node.value]
         found = [one for part in parts for one in ast.walk(part) if isinstance(one, ast.Constant)]
         yield from (one.value for one in found if isinstance(one.value, str))
 
@@ -101,5 +103,7 @@ def test_every_query_on_foreign_tables_is_asked_for(dialect: str) -> None:
 
 
 def test_a_name_would_be_found() -> None:
-    code = "ask('a')\nheld(x, 'b' if y else 'c')\nqueries['d']\nfor z in ('e', 'f'): pass\ng = 'h'"
-    assert sorted(names_in(code)) == ["a", "b", "c", "d", "e", "f"]
+    code = (
+        "ask('a')\nheld(x, 'b' if y else 'c')\nqueries['d']\nfor z in ('e', 'f'): pass\ng = 'h'\ndef i(): yield 'j', k"
+    )
+    assert sorted(names_in(code)) == ["a", "b", "c", "d", "e", "f", "j"]

@@ -161,6 +161,16 @@ def test_a_batch_of_leases_is_written_by_primary_key(
     assert not {node["Node Type"] for node in plan.nodes()} & {"Nested Loop", "Hash Join", "Merge Join"}
 
 
+@pytest.mark.parametrize("keep", [True, False], ids=["finish_one", "drop_one"])
+def test_a_completion_is_written_by_primary_key(
+    store: Store, connection: Any, kind: PlanKind, held: list[Lease], keep: bool
+) -> None:
+    plan = explain(store, connection, first_statement(jobs.complete(held[0], "{}", keep=keep)), kind)
+    assert plan.scans == {("holdfast_jobs", "holdfast_jobs_pkey")}
+    assert plan.affected == 1
+    assert_bounded(plan, 1)
+
+
 def test_reap_reads_expired_leases_by_their_index(
     store: Store, connection: Any, kind: PlanKind, size: int, held: list[Lease]
 ) -> None:

@@ -20,6 +20,8 @@ HOT = (
     ("put_back", ()),
     ("finish", ()),
     ("drop", ()),
+    ("finish_one", ()),
+    ("drop_one", ()),
 )
 
 

@@ -79,6 +79,8 @@ def test_only_queries_of_the_admin_enqueues_claims_ends_and_reaps_have_optional_
     unique = {"enqueue_many"} if dialect.name == "postgres" else set()
     # What settles a batch leaves jobs with followers alone until their turn; a wake may name what is over.
     ends = {"finish", "drop", "put_back", "wake"}
+    # Only PostgreSQL sends a completion and the COMMIT in one message.
+    ends |= {"finish_one", "drop_one"} if dialect.name == "postgres" else set()
     assert set(optional(dialect)) == admin | {"enqueue", "enqueue_alike", "claim", "reap_pick"} | ends | unique
 
 
@@ -86,11 +88,14 @@ def test_both_dialects_choose_by_the_same_names() -> None:
     lite, pg = (
         optional(dialect_for(url, StoreOptions())) for url in ("sqlite:///:memory:", "postgresql://localhost/x")
     )
-    # Only PostgreSQL begins claims at floors, locks rows, and answers with the ids of unique jobs.
+    # Only PostgreSQL begins claims at floors, locks rows, answers with the ids of unique jobs, and has statements that
+    # fail where they find nothing.
     more = {name: pg[name] - lite.get(name, frozenset()) for name in pg}
     assert {name: found for name, found in more.items() if found} == {
         "claim": {"queues", "lane_queues"},
+        "drop_one": {"or_fail"},
         "enqueue_many": {"unique"},
+        "finish_one": {"or_fail"},
         "reap_pick": {"lock"},
     }
     # Only SQLite answers for a batch by a statement of its own, and so has another answer for the strict.

@@ -9,11 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.errors import LeaseLost
-from holdfast.flow import Columns, Rows, Steps, ask, flow, number_of, text_of
+from holdfast.flow import Columns, Rows, Statement, Steps, ask, flow, number_of, text_of
 from holdfast.life.door import consequences, leaving
 from holdfast.life.source import Settled
 from holdfast.values.options import KEY_LENGTH, text
 from holdfast.values.rows import End, Finish, Held, Lease, Park, PutBack
+
+# Completions are alike in all but these parameters, so that how they are sent is worked out once.
+_COMPLETIONS = ("completion",)
+_OWN_OF_A_COMPLETION = ("id", "fence", "result")
 
 
 def by_id(one: Held | Lease | End) -> str:
@@ -143,7 +147,17 @@ def complete(lease: Lease | Held, result: str | None = None, *, keep: bool = Tru
     caller's effect would be committed a second time.
     After a crash: before commit the job stays leased and is reaped later; after it, it never runs again.
     """
-    yield from _finish_one(Finish(lease.id, lease.fence, "done", result, keep=keep))
+    params = {"id": str(lease.id), "fence": lease.fence, "result": result}
+    rows = yield Statement(
+        "finish_one" if keep else "drop_one",
+        params,
+        alone=True,
+        like=_COMPLETIONS,
+        own=_OWN_OF_A_COMPLETION,
+        last=True,
+    )
+    if not rows:
+        yield from _end_followed(Finish(lease.id, lease.fence, "done", result, keep=keep))
 
 
 @flow
@@ -166,11 +180,14 @@ def cancel(lease: Lease | Held, error: str | None = None) -> Steps[None]:
 
 def _finish_one(end: Finish) -> Steps[None]:
     # Strict: what else runs on the caller's connection, such as a listener that writes a log, may not answer for it.
-    if end.keep:
-        rows = yield from ask("finish", batch=_finish_columns([end]), alone=True, strict=True, unfollowed=True)
-    else:
-        rows = yield from ask("drop", batch=held_columns([end]), alone=True, strict=True, unfollowed=True)
-    if not rows and not (yield from _by_the_door([end])):
+    rows = yield from ask("finish", batch=_finish_columns([end]), alone=True, strict=True, unfollowed=True)
+    if not rows:
+        yield from _end_followed(end)
+
+
+def _end_followed(end: End) -> Steps[None]:
+    """Write the end of a job that no statement for plain jobs has found: it has followers, or another holder."""
+    if not (yield from _by_the_door([end])):
         # The same answer for "reaped" and "deleted": the holder may act on neither.
         raise LeaseLost(str(end.id), end.fence)
 
@@ -215,5 +232,5 @@ def park(lease: Lease | Held, waits_for: str, delay_ms: int | None = None) -> St
 
 def _put_back_one(one: PutBack | Park) -> Steps[None]:
     rows = yield from ask("put_back", batch=return_columns([one]), alone=True, unfollowed=True)
-    if not rows and not (yield from _by_the_door([one])):
-        raise LeaseLost(str(one.id), one.fence)
+    if not rows:
+        yield from _end_followed(one)

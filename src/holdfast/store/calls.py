@@ -23,6 +23,7 @@ class Call(NamedTuple):
     args: Args
     many: bool
     returns: bool
+    counted: bool = False
 
 
 def only_call(dialect: Dialect, query: Query, statement: Statement, style: Style, now: Any) -> tuple[str, Args, bool]:
@@ -83,6 +84,7 @@ class Calls:
         self._parts = query.compiled(statement.params, style, now is not None)
         self._style = style
         self._columns = statement.batch if query.by_rows else None
+        self._counted = query.counted
         self._before: Rows = ()
 
     def __iter__(self) -> Iterator[Call]:
@@ -94,7 +96,7 @@ class Calls:
         for part in parts:
             self._before = self.rows
             yield self.call(part)
-            if part.returns and not self.rows:
+            if (part.returns or self._counted) and not self.rows:
                 return
 
     def call(self, part: Compiled) -> Call:
@@ -103,7 +105,8 @@ class Calls:
             self.params["found"] = self._dialect.found(self._before)
         if self._columns is not None:
             return Call(part.sql, self._each_row(part.names, self._columns), True, part.returns)
-        return Call(*written(self._dialect, part, self._style, self.params), False, part.returns)
+        counted = self._counted and not part.returns
+        return Call(*written(self._dialect, part, self._style, self.params), False, part.returns, counted)
 
     def _each_row(self, names: tuple[str, ...], columns: Columns) -> list[Any]:
         """Bind the rows of the batch one by one; what is not a column is the same for all."""
@@ -113,3 +116,7 @@ class Calls:
 
     def feed(self, rows: Rows) -> None:
         self.rows = self._dialect.readable(rows)
+
+    def feed_count(self, count: int) -> None:
+        """Take how many rows a statement wrote for its answer."""
+        self.rows = ((count,),) if count > 0 else ()

@@ -16,7 +16,8 @@ How a file is written:
   name takes the place of `holdfast_each`.
 - `-- fragment name: what it is` starts lines that several queries of the file share; `-- insert name` puts them in.
 - `-- bind: rule names…` says how parameters are bound where that is not the usual way. Each dialect knows rules of its
-  own: see its `binding`.
+  own: see its `binding`. `-- bind: counted` is for all of them: of a statement that gives no rows back, the number that
+  it wrote is the answer, and none ends the query.
 """
 
 from __future__ import annotations
@@ -117,7 +118,19 @@ class Texts(Protocol):
 class Query:
     """A named query with its tables' names filled in, and each form in which it was ever sent."""
 
-    __slots__ = ("_compiled", "_texts", "binding", "by_rows", "head", "kept", "name", "optional", "parts", "single")
+    __slots__ = (
+        "_compiled",
+        "_texts",
+        "binding",
+        "by_rows",
+        "counted",
+        "head",
+        "kept",
+        "name",
+        "optional",
+        "parts",
+        "single",
+    )
 
     def __init__(self, texts: Texts, name: str, parts: Sequence[str], rules: Rules = _NO_RULES, head: str = "") -> None:
         self.name = name
@@ -128,6 +141,8 @@ class Query:
         self.binding = texts.binding(self.parts, rules)
         # Whether the rows of a batch go to the driver one by one.
         self.by_rows = "rows" in rules
+        # Whether how many rows a statement wrote answers for it, where it gives none back.
+        self.counted = "counted" in rules
         # Whether it is one statement for the driver, too.
         self.single = len(self.parts) == 1 and not self.by_rows
         # The calls of statements that are alike: see `calls.only_call`.

@@ -13,12 +13,12 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from holdfast.errors import DatabaseUnavailable, StoreError, TransactionEnded, TransactionError
+from holdfast.errors import DatabaseUnavailable, StoreError, TransactionError
 from holdfast.flow import AsyncSession, Flow, Statement, adrive, drive
 from holdfast.store.dialects.base import Dialect
-from holdfast.store.sessions import Clock, OwnSession, translated
+from holdfast.store.sessions import Clock, OwnSession, raise_ours, translated
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -38,14 +38,15 @@ class Link:
         # Nobody may be lent it again.
         self.spoilt = False
         self._connect = connect
-        self._clock = clock
+        self.clock = clock
         self._open()
 
     def _open(self) -> None:
         with translated(self.dialect):
             self.raw = self._connect()
-        session = OwnSession(self.dialect, self.dialect.cursors(self.raw), self.dialect.style, self._clock)
+        session = OwnSession(self.dialect, self.dialect.cursors(self.raw), self.dialect.style, self.clock)
         self.session = led_on(getattr(self, "session", None), session)
+        self.endings = self.dialect.endings()
         self._lived = False
 
     def transact(self, work: Flow[T]) -> T:
@@ -64,30 +65,14 @@ class Link:
             # Inside, because SQLite leaves the transaction open when COMMIT finds the file busy.
             self.tell("commit")
         except BaseException:
-            self._roll_back()
+            self.roll_back()
             raise
 
-    @contextmanager
-    def lent(self) -> Iterator[Callable[[], None]]:
-        """As `transaction`, for statements of the application's own; gives what to call when those are over.
-
-        That raises TransactionEnded where the database, or the application, has ended the transaction meanwhile. What
-        the application did to its session is undone with the transaction.
-        """
+    def begin_lent(self) -> None:
+        """Begin a transaction for statements of the application's own; see `lending.Lent`."""
         self._begin(lent=True)
-        mine = self.dialect.transaction_of(self.raw)
-        self.dialect.lend(self.raw)
-        try:
-            yield lambda: insist_on(mine, self.dialect.transaction_of(self.raw))
-            self.dialect.take_back(self.raw)
-            for sql in ends(self.dialect):
-                self.tell(sql)
-        except BaseException:
-            self.dialect.take_back(self.raw)
-            self._roll_back()
-            raise
-        finally:
-            self._look_over()
+        if self.endings is not None and self.endings.asks:
+            self.endings.learn(self.raw, self.session.run(self.endings.asks))
 
     def _begin(self, lent: bool = False) -> None:
         first, *more = begins(self.dialect, lent)
@@ -103,7 +88,8 @@ class Link:
         for sql in more:
             self.tell(sql)
 
-    def _roll_back(self) -> None:
+    def roll_back(self) -> None:
+        """Roll back; a connection that refuses is closed, which does the same."""
         try:
             self.tell(tidied("rollback", self.dialect))
         except (StoreError, TransactionError) as error:
@@ -111,7 +97,7 @@ class Link:
             self.spoilt = not self.dialect.embedded
             log.debug("a transaction could not be rolled back, so its connection is closed: %s", error)
 
-    def _look_over(self) -> None:
+    def look_over(self) -> None:
         """See what a handler left on the connection; one that cannot even be asked is not lent again either."""
         try:
             with translated(self.dialect):
@@ -122,18 +108,21 @@ class Link:
 
     def is_idle(self) -> bool:
         """Tell whether the next borrower finds the connection outside of any transaction and statement."""
-        if self.spoilt:
+        if self.spoilt or (self.endings is not None and self.endings.spoilt):
             return False
         if self.dialect.is_idle(self.raw):
             return True
         if self.dialect.embedded:
             # An interrupt came between two calls. Closing would do, but would take a database in memory with it.
-            self._roll_back()
+            self.roll_back()
         return self.dialect.is_idle(self.raw)
 
     def tell(self, sql: str) -> None:
-        with translated(self.dialect):
+        try:
             self.dialect.tell(self.raw, sql)
+        except Exception as error:
+            raise_ours(self.dialect, error)
+            raise
 
     def close(self) -> None:
         # A lost connection may refuse to be closed, each driver in its own way; it is gone all the same.
@@ -150,12 +139,13 @@ class AsyncLink:
     def __init__(self, connect: Callable[[], Awaitable[Any]], dialect: Dialect, clock: Clock) -> None:
         self.dialect = dialect
         self._connect = connect
-        self._clock = clock
+        self.clock = clock
 
     async def open(self) -> Self:
         with translated(self.dialect):
             self.raw = await self._connect()
-        self.session = led_on(getattr(self, "session", None), self.dialect.asession(self.raw, self._clock))
+        self.session = led_on(getattr(self, "session", None), self.dialect.asession(self.raw, self.clock))
+        self.endings = self.dialect.endings()
         self._lived = False
         return self
 
@@ -170,38 +160,32 @@ class AsyncLink:
     async def transaction(self) -> AsyncIterator[Any]:
         """Commit what the block did, or roll it back when it raises."""
         await self._begin()
-        async with self._rolled_back():
+        try:
             yield self.raw
             await self.tell("commit")
-
-    @asynccontextmanager
-    async def lent(self) -> AsyncIterator[Callable[[], None]]:
-        """As `Link.lent`."""
-        await self._begin(lent=True)
-        mine = self.dialect.atransaction_of(self.raw)
-        async with self._rolled_back():
-            self.dialect.alend(self.raw)
-            try:
-                yield lambda: insist_on(mine, self.dialect.atransaction_of(self.raw))
-            finally:
-                self.dialect.atake_back(self.raw)
-            for sql in ends(self.dialect):
-                await self.tell(sql)
-
-    @asynccontextmanager
-    async def _rolled_back(self) -> AsyncIterator[None]:
-        try:
-            yield
-        except Exception:
-            try:
-                await self.tell(tidied("rollback", self.dialect))
-            except (StoreError, TransactionError) as error:
-                # As in `Link._roll_back`. A statement that still runs on the connection is one cause.
-                self.close()
-                log.debug("a transaction could not be rolled back, so its connection is closed: %s", error)
+        except BaseException as error:
+            await self.roll_back(error)
             raise
-        except BaseException:
+
+    async def begin_lent(self) -> None:
+        """As `Link.begin_lent`."""
+        await self._begin(lent=True)
+        if self.endings is not None and self.endings.asks:
+            self.endings.learn(self.raw, await self.session.run(self.endings.asks))
+
+    async def roll_back(self, error: BaseException) -> None:
+        """Roll back because of an error; a connection that refuses is closed, which does the same."""
+        if not isinstance(error, Exception):
             # Cancelled: waiting for a rollback is not ours to do; closing the connection rolls back.
+            self.close()
+            return
+        try:
+            await self.tell(tidied("rollback", self.dialect))
+        except (StoreError, TransactionError) as refused:
+            # As in `Link.roll_back`. A statement that still runs on the connection is one cause.
+            self.close()
+            log.debug("a transaction could not be rolled back, so its connection is closed: %s", refused)
+        except BaseException:
             self.close()
             raise
 
@@ -221,11 +205,14 @@ class AsyncLink:
 
     def is_idle(self) -> bool:
         """As `Link.is_idle`."""
-        return self.dialect.ais_idle(self.raw)
+        return not (self.endings is not None and self.endings.spoilt) and self.dialect.ais_idle(self.raw)
 
     async def tell(self, sql: str) -> None:
-        with translated(self.dialect):
+        try:
             await self.dialect.atell(self.raw, sql)
+        except Exception as error:
+            raise_ours(self.dialect, error)
+            raise
 
     def close(self) -> None:
         # As in `Link.close`; on a closed event loop, `shut` ends what this cannot.
@@ -248,22 +235,6 @@ def led_on(old: S | None, new: S) -> S:
     vars(old).clear()
     vars(old).update(vars(new))
     return old
-
-
-L = TypeVar("L", Link, AsyncLink)
-
-
-class Lent(NamedTuple, Generic[L]):
-    """A connection in the application's hands, and what to call when its own statements are over."""
-
-    link: L
-    insist_on_it: Callable[[], None]
-
-
-def insist_on(mine: Any, now: Any) -> None:
-    """Raise unless the open transaction is the one that was begun."""
-    if now is None or now != mine:
-        raise TransactionEnded
 
 
 def begins(dialect: Dialect, lent: bool) -> list[str]:

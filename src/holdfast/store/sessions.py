@@ -72,6 +72,8 @@ class DbapiSession:
             (cursor.executemany if call.many else cursor.execute)(call.sql, call.args)
             if call.returns:
                 calls.feed(cursor.fetchall())
+            elif call.counted:
+                calls.feed_count(cursor.rowcount)
         return calls.rows
 
 
@@ -127,6 +129,8 @@ class SqlalchemySession:
                 result = self.connection.exec_driver_sql(call.sql, call.args, ORDINARY)
                 if call.returns:
                     calls.feed(result.fetchall())
+                elif call.counted:
+                    calls.feed_count(result.rowcount)
         return calls.rows
 
 
@@ -158,6 +162,8 @@ class AsyncDbapiSession:
             await (cursor.executemany if call.many else cursor.execute)(call.sql, call.args)
             if call.returns:
                 calls.feed(await cursor.fetchall())
+            elif call.counted:
+                calls.feed_count(cursor.rowcount)
         return calls.rows
 
 

@@ -1,6 +1,6 @@
 """A sync transaction in async code: SQLite has no async driver, so each statement hops to a thread.
 
-It stands here and not with the dialect, because `job.py` uses it and nothing above the store imports a dialect.
+It stands here and not with the dialect, because any embedded database without an async driver is served like this.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
-from types import TracebackType
+from contextlib import suppress
 from typing import Any
 
-from holdfast.errors import StoreError
-from holdfast.flow import Rows, Statement
-from holdfast.store.connections import Lent, Link
+from holdfast.errors import DatabaseUnavailable, TransactionError
+from holdfast.flow import Flow, Rows, Statement
+from holdfast.store.lending import Committed, Lent
 
 
 class AsyncTx:
@@ -23,88 +22,118 @@ class AsyncTx:
     `tx=` takes it like any other connection.
     """
 
-    def __init__(self, call: Callable[[Callable[[], Any]], Any], link: Link) -> None:
-        self._call = call
-        self._link = link
+    def __init__(self, lent: ThreadedLent) -> None:
+        self._lent = lent
 
     async def execute(self, sql: str, *params: Any) -> list[Any]:
         """Run one statement; parameters one by one, or a single sequence or mapping."""
         given = params[0] if len(params) == 1 and isinstance(params[0], list | tuple | dict) else params
-        rows: list[Any] = await self._call(lambda: self._link.raw.execute(sql, given).fetchall())
+        rows: list[Any] = await self._lent.call(lambda lent: lent.link.raw.execute(sql, given).fetchall())
         return rows
 
     fetch = execute
 
     async def executemany(self, sql: str, rows: Any) -> None:
-        await self._call(lambda: self._link.raw.executemany(sql, rows) and None)
+        await self._lent.call(lambda lent: lent.link.raw.executemany(sql, rows) and None)
 
     async def run(self, statement: Statement) -> Rows:
         """Run one of our own statements: this makes it a session for `tx=`."""
-        rows: Rows = await self._call(lambda: self._link.session.run(statement))
+        rows: Rows = await self._lent.call(lambda lent: lent.link.session.run(statement))
         return rows
 
 
-class Threaded:
-    """A sync transaction held open by async code, with a thread of its own.
+class TransactionThreads:
+    """Threads that each serve one transaction at a time: to start one for each transaction took 100 µs and more."""
+
+    def __init__(self) -> None:
+        self._idle: list[ThreadPoolExecutor] = []
+
+    def take(self) -> ThreadPoolExecutor:
+        with suppress(IndexError):
+            return self._idle.pop()
+        return ThreadPoolExecutor(1, "holdfast-transaction")
+
+    def put(self, thread: ThreadPoolExecutor) -> None:
+        self._idle.append(thread)
+
+    def close(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().shutdown(wait=False)
+
+
+class ThreadedLent:
+    """A sync transaction held open by async code, with a thread of its own: what `AsyncLent` is for async drivers.
 
     One thread, so that its calls keep their order whatever is cancelled: a statement that was sent and then given up
-    on is over before the rollback, and never runs on a connection that went back to the pool.
+    on is over before the rollback, and never runs on a connection that went back to the pool. It begins with the first
+    statement: that is a hop less, and the file's only writer waits for no handler that has nothing to write yet.
     """
 
-    lent: Lent[Link]
-    tx: AsyncTx
+    __slots__ = ("_begun", "_lent", "_over", "_thread", "_threads")
 
-    def __init__(self, block: AbstractContextManager[Lent[Link]]) -> None:
-        self._block = block
-        self._thread = ThreadPoolExecutor(1, "holdfast-transaction")
-        self.on_commit: Callable[[], None] = lambda: None
+    def __init__(self, lent: Lent, threads: TransactionThreads) -> None:
+        self._lent = lent
+        self._threads = threads
+        self._thread = threads.take()
+        self._begun = False
+        self._over = False
 
-    async def call(self, fn: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, fn)
+    async def begin(self) -> AsyncTx:
+        return AsyncTx(self)
 
-    async def __aenter__(self) -> Threaded:
-        entering = asyncio.get_running_loop().run_in_executor(self._thread, self._block.__enter__)
+    def call(self, fn: Callable[[Lent], Any]) -> asyncio.Future[Any]:
+        """Run a function on the transaction's thread, behind what was called before."""
+        return self._hop(lambda: fn(self._entered()))
+
+    def _entered(self) -> Lent:
+        if self._over:
+            raise TransactionError("This transaction is over: its block was left. Use it only inside.")
+        if not self._begun:
+            self._lent.begin()
+            self._begun = True
+        return self._lent
+
+    def _hop(self, fn: Callable[[], Any]) -> asyncio.Future[Any]:
         try:
-            self.lent = await asyncio.shield(entering)
-        except asyncio.CancelledError as error:
-            # It may enter all the same: then it leaves right behind.
-            self._thread.submit(self._leave_if_entered, error)
-            self._thread.shutdown(wait=False)
-            raise
-        except BaseException:
-            self._thread.shutdown(wait=False)
-            raise
-        self.tx = AsyncTx(self.call, self.lent.link)
-        return self
+            return asyncio.get_running_loop().run_in_executor(self._thread, fn)
+        except RuntimeError as error:
+            raise DatabaseUnavailable(f"no thread could be started for it: {error}") from error
 
-    def _leave_if_entered(self, error: BaseException) -> None:
-        # Nobody waits for the answer any more, and the pool lends the link again only if it is idle. The block raises
-        # the very error that it is given, or RuntimeError when it never began.
-        with suppress(asyncio.CancelledError, RuntimeError, StoreError):
-            self._block.__exit__(type(error), error, error.__traceback__)
+    def _leaving(self, fn: Callable[[], None]) -> asyncio.Future[None]:
+        """Run the last call; then the thread is free for the next transaction."""
+        leaving = self._hop(fn)
+        leaving.add_done_callback(lambda _: self._threads.put(self._thread))
+        return leaving
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        if error is not None and not isinstance(error, Exception):
-            # Cancelled: a statement that still runs would keep the lock on the file.
-            self.lent.link.raw.interrupt()
-        loop = asyncio.get_running_loop()
-        leaving = loop.run_in_executor(self._thread, lambda: self._leave(kind, error, trace))
-        self._thread.shutdown(wait=False)
+    async def complete(self, work: Flow[None], committed: Committed) -> None:
+        """As `Lent.complete`. The commit goes on when the task is cancelled, and `committed` tells what it came to."""
+        leaving = self._leaving(lambda: self._complete(work, committed))
         try:
-            return await asyncio.shield(leaving)
+            await asyncio.shield(leaving)
         except asyncio.CancelledError:
-            # The commit goes on: wait for it, so that the attempt knows what it came to.
             await asyncio.wait([leaving])
             if not leaving.cancelled():
                 leaving.exception()
             raise
 
-    def _leave(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        swallowed = self._block.__exit__(kind, error, trace)
-        if error is None:
-            self.on_commit()
-        return swallowed
+    def _complete(self, work: Flow[None], committed: Committed) -> None:
+        lent = self._entered()
+        self._over = True
+        lent.complete(work, committed)
+
+    async def roll_back(self, error: BaseException) -> None:
+        """As `Lent.roll_back`."""
+        if self._begun and not isinstance(error, Exception):
+            # Cancelled: a statement that still runs would keep the lock on the file.
+            self._lent.link.raw.interrupt()
+        leaving = self._leaving(lambda: self._roll_back(error))
+        if not self._begun and not isinstance(error, Exception):
+            # It may still wait for its turn, and leaves right behind. Nobody waits for that any more.
+            return
+        await asyncio.shield(leaving)
+
+    def _roll_back(self, error: BaseException) -> None:
+        self._over = True
+        if self._begun:
+            self._lent.roll_back(error)

@@ -19,13 +19,14 @@ from typing import Any, TypeVar
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError, redact
 from holdfast.flow import Flow, adrive, drive
 from holdfast.store import callers, migrate
-from holdfast.store.connections import AsyncLink, Lent, Link
+from holdfast.store.connections import AsyncLink, Link
 from holdfast.store.dialects import SCHEMA_VERSION, dialect_for
 from holdfast.store.dialects.base import Echo
+from holdfast.store.lending import AsyncLent, Lent
 from holdfast.store.migrate import Migration
 from holdfast.store.pool import AsyncPool, Loan, Pool
 from holdfast.store.sessions import translated
-from holdfast.store.sqlite_async import AsyncTx
+from holdfast.store.sqlite_async import AsyncTx, ThreadedLent, TransactionThreads
 from holdfast.values.options import StoreOptions
 
 T = TypeVar("T")
@@ -95,6 +96,7 @@ class Store:
         self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = weakref.WeakKeyDictionary()
         self._threads: ThreadPoolExecutor | None = None
         self._thread_count = size
+        self._transaction_threads = TransactionThreads()
 
     def forked(self) -> None:
         """Forget the connections and threads of the parent process: they are not this process's to use or to close."""
@@ -179,23 +181,19 @@ class Store:
         with self._turn(), self._pool.link() as link, link.transaction():
             yield link
 
-    @contextmanager
-    def lent(self) -> Iterator[Lent[Link]]:
-        """Lend a sync connection inside a transaction to the application's own statements; see `Link.lent`."""
-        with self._turn(), self._pool.link() as link, link.lent() as insist_on_it:
-            yield Lent(link, insist_on_it)
+    def lend(self) -> Lent:
+        """Return a transaction for the application's own statements, not yet begun, on a sync connection."""
+        return Lent(self._pool, self._turn() if self.embedded else None)
+
+    def alend(self) -> AsyncLent | ThreadedLent:
+        """The async twin of `lend`."""
+        return ThreadedLent(self.lend(), self._transaction_threads) if self.embedded else AsyncLent(self._apool())
 
     @asynccontextmanager
     async def alink(self) -> AsyncIterator[AsyncLink]:
         """Lend an async connection (not on SQLite, which has none)."""
         async with self._apool().link() as link:
             yield link
-
-    @asynccontextmanager
-    async def alent(self) -> AsyncIterator[Lent[AsyncLink]]:
-        """The async twin of `lent` (not on SQLite)."""
-        async with self._apool().link() as link, link.lent() as insist_on_it:
-            yield Lent(link, insist_on_it)
 
     def echo(self, timeout: float) -> Echo:
         """Send a notification to where workers listen and see whether it comes back, where the database has them."""
@@ -222,6 +220,7 @@ class Store:
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown(wait=True)
+        self._transaction_threads.close()
         self._pool.close()
         for loop, pool in list(self._async_pools.items()):
             if loop.is_closed():

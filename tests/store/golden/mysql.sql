@@ -202,3 +202,18 @@ insert into holdfast_dropped (at, ids) values (utc_timestamp(6), %s);
 delete j
   from json_table(%s, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+
+-- finish_one
+insert into holdfast_finished
+    (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
+     bucket, outcome, queue, kind, `key`, unique_key, leased_by, payload, headers, progress, result, errors)
+select id, fence, available_at, created_at, leased_at, utc_timestamp(6), attempts, max_attempts, lease_ms, replays, priority,
+       bucket, 'done', queue, kind, `key`, unique_key, leased_by, payload, headers, progress, %s, errors
+  from holdfast_jobs
+ where id = %s and fence = %s and followers is null
+   for update;
+delete from holdfast_jobs where id = %s;
+
+-- drop_one
+delete from holdfast_jobs where id = %s and fence = %s and followers is null;
+insert into holdfast_dropped (at, ids) values (utc_timestamp(6), json_array(%s));

@@ -196,3 +196,30 @@ noted as (
 select id::text from gone where (select count(*) from gone) < (select cardinality(id) from held)
 union all
 select null from held where (select count(*) from gone) = cardinality(id);
+
+-- finish_one
+with gone as (
+    delete from holdfast_jobs
+     where id = %(id)s::text::uuid and fence = %(fence)s::bigint and followers is null
+    returning *),
+kept as (
+    insert into holdfast_finished
+        (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays,
+         priority, bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, result, errors)
+    select id, fence, available_at, created_at, leased_at, statement_timestamp(), attempts, max_attempts, lease_ms, replays,
+           priority, bucket, 'done', queue, kind, key, unique_key, leased_by, payload, headers, progress,
+           %(result)s::text::json, errors
+      from gone
+    returning id)
+select id::text from kept
+;
+
+-- drop_one
+with gone as (
+    delete from holdfast_jobs
+     where id = %(id)s::text::uuid and fence = %(fence)s::bigint and followers is null
+    returning id),
+noted as (
+    insert into holdfast_dropped (at, ids) select statement_timestamp(), array[id] from gone)
+select id::text from gone
+;

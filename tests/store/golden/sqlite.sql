@@ -159,3 +159,17 @@ delete from holdfast_jobs where (id, fence) in (select key, value from json_each
 ;
 select null where changes() = ?
 ;
+
+-- finish_one
+insert into holdfast_finished
+    (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
+     bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, result, errors)
+select id, fence, available_at, created_at, leased_at, ?, attempts, max_attempts, lease_ms, replays, priority,
+       bucket, 'done', queue, kind, key, unique_key, leased_by, payload, headers, progress, ?, errors
+  from holdfast_jobs
+ where id = ? and fence = ? and followers is null;
+delete from holdfast_jobs where id = ? and fence = ? and followers is null returning id;
+
+-- drop_one
+insert into holdfast_dropped (at, ids) values (?, json_array(?));
+delete from holdfast_jobs where id = ? and fence = ? and followers is null returning id;

@@ -324,6 +324,26 @@ delete j
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 
+-- finish_one: move a leased job to the finished table as done, and answer with its id.
+-- Differs: no writing CTE, so copy and delete are statements of one transaction. The copy locks the row that it reads,
+-- and how many it wrote answers for it: a message less than to read first.
+-- bind: counted
+insert into holdfast_finished
+    (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
+     bucket, outcome, queue, kind, `key`, unique_key, leased_by, payload, headers, progress, result, errors)
+select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts, lease_ms, replays, priority,
+       bucket, 'done', queue, kind, `key`, unique_key, leased_by, payload, headers, progress, :result, errors
+  from holdfast_jobs
+ where id = :id and fence = :fence and followers is null
+   for update;
+delete from holdfast_jobs where id = :id;
+
+-- drop_one: delete a leased job that leaves no finished row (retention 0), note its id, and answer with it.
+-- Differs: no writing CTE.
+-- bind: counted
+delete from holdfast_jobs where id = :id and fence = :fence and followers is null;
+insert into holdfast_dropped (at, ids) values (:now, json_array(:id));
+
 -- followed: lock live jobs whose end has consequences, in the order of ids, and read what those ask for.
 -- Differs: the list is sorted already, and its order is that of the locks.
 select j.id, j.fence, j.queue, j.kind, j.`key`, j.followers

@@ -334,6 +334,38 @@ select id::text from gone where (select count(*) from gone) < (select cardinalit
 union all
 select null from held where (select count(*) from gone) = cardinality(id);
 
+-- finish_one: move a leased job to the finished table as done, and answer with its id.
+-- Completions go one by one: this takes the server two thirds of what finish takes for a batch of one.
+-- With `or_fail` it fails where it finds nothing to move, so that a COMMIT behind it in the same message is not run.
+with gone as (
+    delete from holdfast_jobs
+     where id = :id::text::uuid and fence = :fence::bigint and followers is null
+    returning *),
+kept as (
+    insert into holdfast_finished
+        (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays,
+         priority, bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, result, errors)
+    select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts, lease_ms, replays,
+           priority, bucket, 'done', queue, kind, key, unique_key, leased_by, payload, headers, progress,
+           :result::text::json, errors
+      from gone
+    returning id)
+select id::text from kept
+union all select concat('holdfast_ended is ', count(*))::boolean::text from kept having count(*) = 0  -- when or_fail
+;
+
+-- drop_one: delete a leased job that leaves no finished row (retention 0), note its id, and answer with it.
+-- `or_fail` as in finish_one.
+with gone as (
+    delete from holdfast_jobs
+     where id = :id::text::uuid and fence = :fence::bigint and followers is null
+    returning id),
+noted as (
+    insert into holdfast_dropped (at, ids) select :now, array[id] from gone)
+select id::text from gone
+union all select concat('holdfast_ended is ', count(*))::boolean::text from gone having count(*) = 0  -- when or_fail
+;
+
 -- followed: lock live jobs whose end has consequences, in the order of ids, and read what those ask for.
 select id::text, fence, queue, kind, key, followers
   from holdfast_jobs

@@ -278,6 +278,22 @@ select null where changes() = :size
     or :strict  -- when strict
 ;
 
+-- finish_one: move a leased job to the finished table as done, and answer with its id.
+-- Differs: no writing CTE, so copy and delete are two statements of one transaction.
+insert into holdfast_finished
+    (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
+     bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, result, errors)
+select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts, lease_ms, replays, priority,
+       bucket, 'done', queue, kind, key, unique_key, leased_by, payload, headers, progress, :result, errors
+  from holdfast_jobs
+ where id = :id and fence = :fence and followers is null;
+delete from holdfast_jobs where id = :id and fence = :fence and followers is null returning id;
+
+-- drop_one: delete a leased job that leaves no finished row (retention 0), note its id, and answer with it.
+-- Differs: no writing CTE. Noted first, as in drop: where nothing is deleted, the note does no harm.
+insert into holdfast_dropped (at, ids) values (:now, json_array(:id));
+delete from holdfast_jobs where id = :id and fence = :fence and followers is null returning id;
+
 -- followed: read live jobs whose end has consequences, in the order of ids, and what those ask for.
 select id, cast(fence as integer), queue, kind, key, cast(followers as integer)
   from holdfast_jobs

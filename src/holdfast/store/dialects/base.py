@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from holdfast.errors import DriverMissing, HoldfastError
 from holdfast.flow import AsyncSession, Rows, Statement, Surface
@@ -51,6 +51,29 @@ class Echo(NamedTuple):
 
     heard: bool
     pooled: bool
+
+
+class NothingEnded(HoldfastError):
+    """A statement that was sent together with the COMMIT found nothing, so neither took effect."""
+
+
+class Endings(Protocol):
+    """What ends lent transactions on one connection, where one message can hold several statements."""
+
+    # What to ask once in the first such transaction; None once that was learnt.
+    asks: Statement | None
+    # What brings back the state before a message that found nothing.
+    undo: str
+    # A message failed otherwise, so that nobody knows what it left on the connection.
+    spoilt: bool
+
+    def learn(self, raw: Any, rows: Rows) -> None:
+        """Take the answer to `asks`."""
+
+    def message(self, statement: Statement, now: Any) -> str:
+        """Write a message that runs the statement and commits; it raises NothingEnded, and commits nothing, if the
+        statement finds nothing. `now` is None unless a test sets the clock.
+        """
 
 
 class Dialect(ABC):
@@ -224,6 +247,10 @@ class Dialect(ABC):
 
     def atake_back(self, raw: Any) -> None:
         """As `take_back`, of an async connection."""
+        return None
+
+    def endings(self) -> Endings | None:
+        """Make what ends lent transactions on a new connection of ours; None where each statement is a message."""
         return None
 
     def is_spoilt(self, raw: Any) -> bool:

@@ -17,7 +17,8 @@ from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Rows, Statement
 from holdfast.store.catalogue import Query, Rules, Style
-from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, chain, importing
+from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, Endings, NothingEnded, chain, importing
+from holdfast.store.dialects.postgres.endings import PLANS_LIVE, PostgresEndings
 from holdfast.store.dialects.postgres.waker import PostgresListener
 from holdfast.store.sessions import AsyncpgSession, Clock
 from holdfast.store.wakers import Emit, Opens, Wake, Waker
@@ -25,9 +26,6 @@ from holdfast.values import urls
 from holdfast.values.options import StoreOptions
 
 _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
-# Seconds after which a prepared statement is made again. PostgreSQL keeps a plan until the table is analysed, and one
-# made while the table was small reads all of it: at 4,000 jobs a second a claim took 15 ms after half a minute.
-PLANS_LIVE = 10
 LONGEST_NAME = 63
 _AS_TEXT = re.compile(r":(\w+)::text::\w+\[\]")
 _TIME_AS_TEXT = re.compile(r":(\w+)::text::timestamptz(?!\[)")
@@ -35,6 +33,8 @@ _LOST = ("08", "57P", "53300")
 # SQLSTATE classes that speak of the data: data exception, integrity, cardinality, limits, check option, raised by a
 # trigger. All others (disk full, read-only, cancelled, no rights) may pass, and the same write may succeed then.
 _DATA = ("21", "22", "23", "44", "54", "P0")
+# How `finish_one` and `drop_one` fail where they find nothing.
+ENDED = "holdfast_ended"
 # What libpq calls PQTRANS_IDLE, PQTRANS_ACTIVE, PQTRANS_INTRANS and PQTRANS_INERROR.
 _IDLE, _ACTIVE, _INSIDE = 0, 1, (2, 3)
 _IN_USE = "another operation is in progress"
@@ -162,6 +162,9 @@ class Postgres(Dialect):
 
         return raw.row_factory is not tuple_row or raw.cursor_factory is not Cursor
 
+    def endings(self) -> Endings:
+        return PostgresEndings(self)
+
     def alend(self, raw: Any) -> None:
         # asyncpg lets `tx.transaction()` make a savepoint only inside a transaction that it knows; it has no public way
         # to say so, and its own start() and commit() would take a message each.
@@ -205,6 +208,8 @@ class Postgres(Dialect):
             return errors.SchemaMissing(text)
         if state == "22P02" and f"{MARK} is gone" in text:
             return errors.TransactionEnded()
+        if state == "22P02" and f"{ENDED} is 0" in text:
+            return NothingEnded(text)
         if state == "25P02":
             return errors.TransactionAborted()
         if _IN_USE in text and not state:
