@@ -6,6 +6,7 @@ import hashlib
 import random
 import re
 import secrets
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -134,8 +135,11 @@ class Postgres(Dialect):
         if raw.pgconn.transaction_status == _ACTIVE:
             # An unread stream holds psycopg's lock, and to wait for it is to wait for ever.
             raise errors.ConnectionInUse
-        # Never prepared: PostgreSQL does not prepare two commands as one.
-        raw.execute(sql, prepare=False)
+        if threading.current_thread() is threading.main_thread():
+            # Ctrl-C ends the wait there. Never prepared: PostgreSQL does not prepare two commands as one.
+            raw.execute(sql, prepare=False)
+        else:
+            _exec(raw, sql)
 
     def is_idle(self, raw: Any) -> bool:
         return bool(raw.pgconn.transaction_status == _IDLE)
@@ -217,6 +221,18 @@ class Postgres(Dialect):
         if state.startswith(_LOST) or (not state and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text, data_refused=state.startswith(_DATA))
+
+
+def _exec(raw: Any, sql: str) -> None:
+    """Send commands by libpq alone, where no signal can come: a cursor takes 30 µs more."""
+    from psycopg import OperationalError, errors, pq
+
+    result = raw.pgconn.exec_(sql.encode())
+    if result.status in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+        return
+    if raw.pgconn.status == pq.ConnStatus.BAD:
+        raise OperationalError(raw.pgconn.error_message.decode("utf-8", "replace"))
+    raise errors.error_from_result(result)
 
 
 def channel_of(options: StoreOptions) -> str:
