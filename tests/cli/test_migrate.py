@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.store import Store
 from holdfast.store.dialects import SCHEMA_VERSION
 from tests.cli.conftest import Run, lines
@@ -80,3 +81,13 @@ def test_tables_of_another_version_are_told_apart(run: Run, app: str, url: str) 
         told = run(*words, "--url", url, code=3).stderr
         assert "version 99" in told
         assert "upgrade holdfast" in told
+
+
+def test_an_application_named_by_the_environment_keeps_its_own_options(
+    run: Run, place: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "shop.py").write_text(f"from holdfast import Holdfast\nhf = Holdfast({url!r}, prefix='shop')\n")
+    monkeypatch.setenv("HOLDFAST_APP", "shop:hf")
+    assert "applied" in run("migrate", "apply").stdout
+    with Holdfast(url, prefix="shop") as app:
+        app.store.check()

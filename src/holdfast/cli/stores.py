@@ -89,7 +89,7 @@ def open_desk(needs: Needs = "tables") -> Iterator[Opened]:
 
 def _ours() -> Opened:
     app = current().application()
-    store = current().store()
+    store = current().store() if app is None else app.store
     others = [] if app is None else [source.desk for source in app.foreign.sources]
     return Opened(JobsDesk(), store, OurSchema(store), others=others)
 
