@@ -201,6 +201,59 @@ def test_an_outage_of_one_store_does_not_stop_the_jobs_of_another(
     assert (pg_stage.sql(done), sqlite_stage.sql(done)) == ([("done", 40)], [("done", 40)])
 
 
+def test_a_worker_starts_while_another_store_is_away_and_serves_it_when_it_is_back(
+    sqlite_stage: Stage, pg_stage: Stage, pg_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.patience.ANSWER_SECONDS", 0.5)
+    far = Holdfast(pg_proxy.url(pg_stage.url), connect_timeout=0.5, notify=False)
+
+    @sqlite_stage.hf.job
+    async def act() -> None: ...
+
+    near_job, far_job = act.enqueue(), pg_stage.hf.enqueue("act", check=False)
+    pg_proxy.blackhole()
+
+    async def body(_: Worker) -> None:
+        await sqlite_stage.until(lambda: sqlite_stage.state(near_job) == "done")
+        await sqlite_stage.until_said(events.DatabaseLost)
+        pg_proxy.reset_all()
+        pg_proxy.heal()
+        await pg_stage.until(lambda: pg_stage.state(far_job) == "done")
+
+    work(sqlite_stage.hf, far, body)
+
+
+def test_nothing_is_claimed_or_reaped_in_a_store_that_came_back_with_tables_of_another_version(
+    sqlite_stage: Stage, pg_stage: Stage, pg_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.patience.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.worker.outage.LONGEST_OUTAGE_PAUSE_SECONDS", 0.2)
+    far = Holdfast(pg_proxy.url(pg_stage.url), connect_timeout=0.5, notify=False)
+
+    @sqlite_stage.hf.job
+    async def act() -> None: ...
+
+    left, waiting = (pg_stage.hf.enqueue("act", check=False) for _ in range(2))
+    pg_stage.run(jobs.claim("default", limit=1, worker="dead-worker", lease_ms=1))
+    [[version]] = pg_stage.sql("select value from holdfast_meta where key = 'schema_version'")
+    pg_stage.sql("update holdfast_meta set value = '999' where key = 'schema_version'")
+    pg_proxy.blackhole()
+
+    async def body(_: Worker) -> None:
+        await sqlite_stage.until_said(events.DatabaseLost)
+        pg_proxy.reset_all()
+        pg_proxy.heal()
+        _, told = await sqlite_stage.until_said(events.DatabaseLost, 2)
+        assert "999" in told.error
+        await asyncio.sleep(0.05)
+        assert (pg_stage.state(left), pg_stage.state(waiting)) == ("leased", "pending")
+        pg_stage.sql("update holdfast_meta set value = ? where key = 'schema_version'", version)
+        await pg_stage.until_empty()
+
+    work(sqlite_stage.hf, far, body)
+    assert len(sqlite_stage.heard(events.DatabaseRegained)) == 1
+
+
 def test_every_store_must_have_its_tables_at_the_start(sqlite_stage: Stage, tmp_path: Path) -> None:
     @sqlite_stage.hf.job
     async def act() -> None: ...

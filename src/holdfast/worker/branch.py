@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from holdfast.context import Context
-from holdfast.errors import ConfigError, redact
+from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, redact
+from holdfast.flow import Steps, flow
 from holdfast.jobs.source import JobsSource
 from holdfast.life.source import Source, check
 from holdfast.store import Store, migrate
@@ -40,13 +42,17 @@ class Branch:
     """
 
     def __init__(self, served: Served, *, first: bool) -> None:
-        # The application's store, on which handlers' transactions run. They may use up its connections; what keeps
-        # their leases alive must not wait for one.
+        # The application's own object, on which handlers' transactions run. They may use up its connections; what
+        # keeps their leases alive must not wait for one.
         self.home = served.store
         self.store = served.store.beside(CONNECTIONS_PER_STORE)
         self.sources = served.sources
         self.first = first
         self.has_our_tables = first or any(source.ours for source in served.sources)
+        # Whether something tells of its work; else it is looked for.
+        self.hears_of_work = bool(self.sources) and (self.has_our_tables or self.store.dialect.hears_every_commit)
+        # Whether the tables have been looked for; what was not at the start is looked for before anything else is done.
+        self._checked = False
         # Wake-ups that name another queue are not for this worker.
         self.queues = {name for source in served.sources if isinstance(source, JobsSource) for name in source.queues}
 
@@ -55,7 +61,7 @@ class Branch:
         outage = Outage(worker, context.events.emit, redact(self.home.url))
         # Ends the pause before the next claim.
         self.wake = asyncio.Event()
-        self.patience = Patience(self.store, outage)
+        self.patience = Patience(self.store, outage, first=None if self._checked else self._tables())
         self.settler = Settler(self.patience.outlive, context.events, forget, worker)
         begins = Begins(self.patience.begin)
         self._executors = {
@@ -75,12 +81,29 @@ class Branch:
         return {source.executor(kind) for source in self.sources for kind in source.handlers}
 
     async def check(self) -> None:
-        """Raise unless every table is there that the sources need, and every executor that they name."""
+        """Raise unless every table is there that the sources need, and every executor that they name.
+
+        A database that is away is waited for by its own jobs alone, except the first: there is no worker without its
+        place in the registry.
+        """
         for name in self._executor_names() - EXECUTORS.keys():
             raise ConfigError("executor", f"must be one of {', '.join(EXECUTORS)}", name)
+        if self.first:
+            await self.store.arun(self._tables())
+            self._checked = True
+        else:
+            # Asked once, and not for long: jobs of other stores wait for this.
+            with suppress(DatabaseUnavailable, DatabaseBusy, TimeoutError):
+                async with asyncio.timeout(self.store.options.connect_timeout):
+                    await self.store.arun_once(self._tables())
+                self._checked = True
+
+    @flow
+    def _tables(self) -> Steps[None]:
+        """Raise unless the tables are there that the sources need."""
         if self.has_our_tables:
-            await self.store.arun(migrate.check(SCHEMA_VERSION))
-        await self.store.arun(check(self.sources))
+            yield from migrate.check(SCHEMA_VERSION)
+        yield from check(self.sources)
 
     async def close(self) -> None:
         if self.store is not self.home:

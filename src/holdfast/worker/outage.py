@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from holdfast import events
-from holdfast.errors import DatabaseBusy, StoreError
+from holdfast.errors import DatabaseBusy, SchemaMismatch, SchemaMissing, StoreError
 
 FIRST_OUTAGE_PAUSE_SECONDS, LONGEST_OUTAGE_PAUSE_SECONDS = 0.1, 5.0
 
@@ -27,6 +27,8 @@ class Outage:
         # What events call the database.
         self._store = store
         self._since: float | None = None
+        # Whether it was said that the tables are not there, or of another version: that does not pass by itself.
+        self._told_of_tables = False
 
     @property
     def known(self) -> bool:
@@ -41,8 +43,11 @@ class Outage:
         if isinstance(error, DatabaseBusy):
             await asyncio.sleep(random.uniform(0.005, 0.05))
             return
-        if self._since is None and tries > 1:
-            self._since = time.monotonic()
+        # A database may come back without its tables: that is said, too.
+        about_tables = isinstance(error, SchemaMissing | SchemaMismatch)
+        if tries > 1 and (self._since is None or (about_tables and not self._told_of_tables)):
+            self._since = self._since or time.monotonic()
+            self._told_of_tables = about_tables
             self._emit(events.DatabaseLost(self._worker, str(error), self._store))
         # By the age of the outage, not by the count of failures: several tasks fail side by side.
         age = 0.0 if self._since is None else time.monotonic() - self._since
@@ -54,3 +59,4 @@ class Outage:
         if self._since is not None and asked_at > self._since:
             self._emit(events.DatabaseRegained(self._worker, time.monotonic() - self._since, self._store))
             self._since = None
+            self._told_of_tables = False

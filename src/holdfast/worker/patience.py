@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError
 from holdfast.events import log
@@ -28,10 +28,14 @@ BEGIN_TRIES = 2
 
 
 class Patience:
-    """Runs a worker's flows on one store. `strays`: leases may be ours unknown to us: a claim's answer was lost."""
+    """Runs a worker's flows on one store. `strays`: leases may be ours unknown to us: a claim's answer was lost.
 
-    def __init__(self, store: Store, outage: Outage) -> None:
+    first: what must have succeeded once before anything else is asked of the store.
+    """
+
+    def __init__(self, store: Store, outage: Outage, first: Flow[Any] | None = None) -> None:
         self.strays = False
+        self._first = first
         self._store = store
         self._outage = outage
         self._failed_claims = 0
@@ -84,6 +88,9 @@ class Patience:
 
     async def _ask(self, work: Flow[T], within: float) -> T:
         """Run a flow once and let its source learn from the answer."""
+        if self._first is not None:
+            await self._answer(self._first, within)
+            self._first = None
         value = await self._answer(work, within)
         if isinstance(work, LearningFlow):
             work.learn(value)

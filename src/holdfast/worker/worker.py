@@ -138,14 +138,16 @@ class Worker:
         self._raise_failure()
 
     async def start(self) -> None:
-        """Check the tables on every store, join the registry and begin to work in the background."""
+        """Check the tables on every store that answers, join the registry and begin to work in the background."""
         if self._state != "new":
             raise ConfigError("worker", "a worker runs once; make another", self._state)
         self._state = "starting"
         self._loop = asyncio.get_running_loop()
         try:
-            for branch in self.branches:
-                await branch.check()
+            # Side by side, because one may be long in coming; and all to their end, before any connection is closed.
+            checks = await asyncio.gather(*(branch.check() for branch in self.branches), return_exceptions=True)
+            for failed in filter(None, checks):
+                raise failed
             await self.branches[0].store.arun(registry.beat(self.id, self.describe()))
         except BaseException:
             self._state = "ended"
@@ -187,8 +189,8 @@ class Worker:
         """Start what runs beside the claims of one store."""
         emit = self.context.events.emit
         tasks = [asyncio.create_task(branch.settler.serve(), name="holdfast-settler")]
-        waker = make_waker(branch.store, self.id, branch.wake_for, emit)
-        if waker is not None and branch.sources:
+        waker = make_waker(branch.store, self.id, branch.wake_for, emit) if branch.hears_of_work else None
+        if waker is not None:
             tasks.append(asyncio.create_task(waker.serve(), name="holdfast-waker"))
         round_context = RoundContext(
             worker=self.id,

@@ -91,6 +91,8 @@ class Dialect(ABC):
     insist: ClassVar[str] = ""
     # True where there is no async driver: async callers get the sync pump on a thread.
     embedded: ClassVar[bool] = False
+    # Whether what wakes workers tells of every commit, and not of new jobs of ours alone.
+    hears_every_commit: ClassVar[bool] = False
     # True where a deleted row stays in the indexes until the server has cleaned up: claims begin at a floor then.
     keeps_dead_rows: ClassVar[bool] = False
     # True where the driver has no arrays: a list becomes a parameter for each item, as `in (:kinds)` wants them.

@@ -38,6 +38,7 @@ class Sqlite(Dialect):
     name: ClassVar[str] = "sqlite"
     style: ClassVar[Style] = "qmark"
     embedded: ClassVar[bool] = True
+    hears_every_commit: ClassVar[bool] = True
     begin: ClassVar[str] = "begin immediate"
     mark: ClassVar[str] = f"savepoint {MARK}"
     insist: ClassVar[str] = f"release savepoint {MARK}"
