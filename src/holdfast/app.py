@@ -29,7 +29,7 @@ from holdfast.flow import Flow, notifying
 from holdfast.handlers import USING, Handler
 from holdfast.job import Job
 from holdfast.jobs.enqueueing import Drawn, again
-from holdfast.store import Store, migrate
+from holdfast.store import Store, Stores, migrate
 from holdfast.values.ids import new_id, new_ids
 from holdfast.values.options import (
     EnqueueKeywords,
@@ -86,8 +86,10 @@ class Holdfast:
         self.url = url
         self.options = StoreOptions.of(**options)
         self.handlers: dict[str, Handler[..., Any]] = {}
-        self.store = Store(url, self.options)
-        self.context = Context(self.store)
+        # Its databases: its own, and those of foreign tables that are elsewhere.
+        self.stores = Stores(Store(url, self.options))
+        self.store = self.stores.home
+        self.context = Context(self.stores)
         self.events = self.context.events
         self.events.subscribe(Event, log_events)
         self._enqueue_hooks: list[EnqueueHook] = []
@@ -309,23 +311,25 @@ class Holdfast:
         poll: the longest pause between two looks at the queues. drain: how long handlers may finish at a stop.
         name: what the worker's id begins with. buffer: the most jobs to claim ahead. Defaults: see `Worker`.
         """
-        from holdfast.worker import Worker
+        from holdfast.worker import Served, Worker
 
         only_options("hf.worker()", options, WorkerKeywords.__annotations__)
-        return Worker(self.context, self.handlers, self.foreign.sources, **options)
+        home, *others = (Served(store, self.foreign.served_on(store)) for store in self.stores)
+        also = [served for served in others if served.sources]
+        return Worker(self.context, self.handlers, home.sources, also, **options)
 
     def migrate(self) -> list[str]:
-        """Bring the tables to this library's version and return the names of the migrations that ran."""
+        """Bring Holdfast's own tables to this library's version and return the names of the migrations that ran."""
         with migrate.explained(all_or_nothing=self.store.dialect.migrates_as_one):
             return [migration.name for migration in self.store.run(migrate.apply(self.store.migrations))]
 
     def close(self) -> None:
-        """Close the connections that enqueueing opened."""
-        self.store.close()
+        """Close the connections that enqueueing opened, to every database of the application."""
+        self.stores.close()
 
     async def aclose(self) -> None:
         """The async twin of `close`."""
-        await self.store.aclose()
+        await self.stores.aclose()
 
     def __enter__(self) -> Self:
         return self

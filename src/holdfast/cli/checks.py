@@ -14,8 +14,7 @@ from holdfast.cli.render import age, one_line, plural
 from holdfast.cli.shared import missing_file
 from holdfast.cli.stores import Opened
 from holdfast.cli.workers import status_of
-from holdfast.errors import StoreError
-from holdfast.life.desk import Desk
+from holdfast.errors import DatabaseUnavailable, StoreError
 from holdfast.life.findings import Finding
 from holdfast.store import migrate
 from holdfast.values.views import WorkerInfo
@@ -192,14 +191,18 @@ def clocks(patient: Patient) -> Iterator[Finding]:
 
 def foreign(patient: Patient) -> Iterator[Finding]:
     """Look at the foreign tables of the application, one after the other."""
-    for desk in patient.at.others:
-        yield from of_desk(patient, desk)
+    for other in patient.at.others:
+        try:
+            yield from of_desk(patient, other)
+        except DatabaseUnavailable as error:
+            do = "see why it does not answer; what is in it waits, other jobs go on"
+            yield Finding("foreign", "problem", f"{other.desk.name}: {one_line(error)}", do)
 
 
-def of_desk(patient: Patient, desk: Desk) -> Iterator[Finding]:
-    """Look at one set of tables beside our own."""
-    for found in patient.store.run(desk.examine(patient.lag.total_seconds())):
-        yield Finding("foreign", found.severity, f"{desk.name}: {found.seen}", found.do)
+def of_desk(patient: Patient, at: Opened) -> Iterator[Finding]:
+    """Look at one set of tables beside our own, in the database that they are in."""
+    for found in at.look(at.desk.examine(patient.lag.total_seconds())):
+        yield Finding("foreign", found.severity, f"{at.desk.name}: {found.seen}", found.do)
 
 
 Check = Callable[[Patient], Iterator[Finding]]
@@ -226,7 +229,7 @@ WITHOUT_TABLES = ("schema", "foreign", "transactions", "listener", "encoding", "
 def examine(patient: Patient, skip: tuple[str, ...] = ()) -> Iterator[Finding]:
     """Run the checks in order; one that the database refuses is a finding itself."""
     if patient.at.is_named:
-        yield from of_desk(patient, patient.at.desk)
+        yield from of_desk(patient, patient.at)
         return
     # Read first, and once: a database that is down is told as such, at once.
     usable = patient.version == patient.store.schema_version

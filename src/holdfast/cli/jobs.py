@@ -26,8 +26,8 @@ from holdfast.cli.render import (
 )
 from holdfast.cli.shared import actor_option, connection_options, failure_of, json_option, looks, store_option
 from holdfast.cli.stores import Opened, open_desk
-from holdfast.errors import Conflict, ForeignTablesMissing, JobNotFound
-from holdfast.life.desk import Capability, Desk
+from holdfast.errors import Conflict, DatabaseUnavailable, ForeignTablesMissing, JobNotFound
+from holdfast.life.desk import Capability
 from holdfast.life.listing import Wanted
 from holdfast.values.views import JobView
 
@@ -109,14 +109,16 @@ def list_command(
 
 def told_of(at: Opened, names: tuple[str, ...]) -> list[tuple[str, str]]:
     """Count what the other desks hold, in words: their rows are in no list of this one."""
-    return [(desk.name, _counted(at, desk, names)) for desk in at.others]
+    return [(other.desk.name, _counted(other, names)) for other in at.others]
 
 
-def _counted(at: Opened, desk: Desk, names: tuple[str, ...]) -> str:
+def _counted(at: Opened, names: tuple[str, ...]) -> str:
     try:
-        counts = at.run(desk.counts())
+        counts = at.look(at.desk.counts())
     except ForeignTablesMissing as error:
         return f"there is no table {' and no '.join(error.tables)}"
+    except DatabaseUnavailable as error:
+        return f"not counted: {one_line(error)}"
     sums = {name: sum(getattr(count, name) for count in counts) for name in names}
     return ", ".join(f"{number:,} {name}" for name, number in sums.items() if number)
 

@@ -113,7 +113,7 @@ def _one_line(text: str) -> str:
 
 
 def _hint(error: HoldfastError) -> str:
-    url = current().url or os.environ.get("HOLDFAST_URL", "")
+    url = current().in_use or current().url or os.environ.get("HOLDFAST_URL", "")
     if isinstance(error, errors.DatabaseUnavailable | errors.SchemaMissing) and url:
         return f"the database in use is {shown(url)}"
     return ""
@@ -130,6 +130,8 @@ class Settings:
     verbose: bool = False
     # What --store names, when it is not our own jobs.
     named: str | None = None
+    # Where the tables are that --store names: the application may have them in another database than its own.
+    in_use: str | None = None
 
     def export(self) -> None:
         """Hand the options to the application's own Holdfast through the environment, before it is imported."""
@@ -289,7 +291,7 @@ def load_app(name: str) -> Holdfast:
                 f"leave out --{option}, or let the application read HOLDFAST_{option.upper()}",
             )
     settings.url = found.url
-    _urls_in_use.add(found.url)
+    _urls_in_use.update(store.url for store in found.stores)
     return found
 
 

@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl
 
 from holdfast.admin import JobsDesk
 from holdfast.cli.schemas import ForeignSchema, OurSchema, Schema
-from holdfast.cli.shared import Exit, Failure, actor_name, current, did_you_mean
+from holdfast.cli.shared import Exit, Failure, actor_name, current, did_you_mean, missing_file
+from holdfast.errors import DatabaseUnavailable
 from holdfast.life.desk import Desk
 from holdfast.life.listing import After, Page, Wanted
 from holdfast.values.views import JobView
@@ -36,10 +37,10 @@ DEFAULTS = {"pdo": "jobs", "durable": "durable"}
 class Opened:
     """A desk with the store that its tables are in, and how the command line speaks of it.
 
-    `others` are further desks of the same application, whose rows are in no list of this one.
+    `others` are further desks of the same application, each with its store, whose rows are in no list of this one.
     """
 
-    def __init__(self, desk: Desk, store: Store, schema: Schema, name: str = "", others: Sequence[Desk] = ()) -> None:
+    def __init__(self, desk: Desk, store: Store, schema: Schema, name: str = "", others: Sequence[Opened] = ()) -> None:
         self.desk = desk
         self.store = store
         self.schema = schema
@@ -53,6 +54,15 @@ class Opened:
 
     def run(self, work: Flow[T]) -> T:
         return self.store.run(work)
+
+    def look(self, work: Flow[T]) -> T:
+        """Look at what is told beside other things: once, because a person waits, and without making a file.
+
+        Raises: DatabaseUnavailable.
+        """
+        if absent := missing_file(self.store):
+            raise DatabaseUnavailable(f"there is no database file {absent}")
+        return self.store.run_once(work)
 
     def found(self, read: Read, wanted: Wanted, limit: int, after: After = None, newest: bool = True) -> list[JobView]:
         """Read up to `limit` rows, in as many pages as the desk makes of them."""
@@ -84,13 +94,14 @@ def open_desk(needs: Needs = "tables") -> Iterator[Opened]:
             opened.schema.require_database()
         yield opened
     finally:
-        opened.store.close()
+        for each in (opened, *opened.others):
+            each.store.close()
 
 
 def _ours() -> Opened:
     app = current().application()
     store = current().store() if app is None else app.store
-    others = [] if app is None else [source.desk for source in app.foreign.sources]
+    others = [] if app is None else [_beside(source) for source in app.foreign.sources]
     return Opened(JobsDesk(), store, OurSchema(store), others=others)
 
 
@@ -101,7 +112,12 @@ def _named(said: str) -> Opened:
     else:
         app = _plain_app()
         source = _made(app, said)
-    return Opened(source.desk, app.store, ForeignSchema(source, app.store), source.name)
+    current().in_use = source.store.url
+    return _beside(source)
+
+
+def _beside(source: PdoQueue | DurableSteps) -> Opened:
+    return Opened(source.desk, source.store, ForeignSchema(source, source.store), source.name)
 
 
 def _plain_app() -> Holdfast:

@@ -6,17 +6,21 @@ import json
 import logging
 import os
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.parse import DURATION
+from holdfast.cli.schemas import ForeignSchema
 from holdfast.cli.shared import Exit, Failure, connection_options, current, hidden, load_app, require_tables
-from holdfast.life.source import check
+from holdfast.errors import DatabaseUnavailable
 from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -65,17 +69,30 @@ def worker(
     if lease is not None:
         for handler in holdfast.handlers.values():
             handler.options = replace(handler.options, lease=lease.total_seconds())
-    # On a store of its own: forked processes must not share the application's connections.
-    with closing(Store(holdfast.url, holdfast.options)) as store:
-        require_tables(store)
-        if not store.in_memory:
-            store.run_once(check([source for source in holdfast.foreign.sources if source.handlers]))
+    for store in holdfast.stores:
+        _check_tables(holdfast, store)
     options = {option: value for option, value in said.items() if value is not None}
     if queues is not None:
         options["queues"] = queue_names(queues)
     from holdfast.worker.process import main
 
     sys.exit(main(holdfast, processes=processes, **options))
+
+
+def _check_tables(holdfast: Holdfast, store: Store) -> None:
+    """Raise unless the tables are there that a worker needs in a database of the application.
+
+    A database other than its own may be away: the worker serves the others and waits for it.
+    """
+    # On a store of its own: forked processes must not share the application's connections.
+    with closing(Store(store.url, store.options)) as apart:
+        is_home = store is holdfast.store
+        if is_home:
+            require_tables(apart)
+        if not apart.in_memory:
+            with nullcontext() if is_home else suppress(DatabaseUnavailable):
+                for source in holdfast.foreign.served_on(store):
+                    ForeignSchema(source, apart).require()
 
 
 def queue_names(text: str) -> list[str]:

@@ -13,6 +13,7 @@ from holdfast.foreign.durable.steps import DurableSteps
 from holdfast.foreign.pdo.flows import Backoff, PdoTables, Unknown
 from holdfast.foreign.pdo.queue import PdoQueue
 from holdfast.foreign.queries import Queries, name_of
+from holdfast.store import Store
 from holdfast.values.options import text
 from holdfast.values.retry import LONGEST_LEASE, Duration, seconds
 
@@ -30,6 +31,10 @@ class Foreign:
     def sources(self) -> list[PdoQueue | DurableSteps]:
         return [source for _, source in self._made.values()]
 
+    def served_on(self, store: Store) -> list[PdoQueue | DurableSteps]:
+        """List the tables in one database for which there are handlers."""
+        return [source for source in self.sources if source.store is store and source.handlers]
+
     def pdo(
         self,
         table: str = "jobs",
@@ -41,9 +46,14 @@ class Foreign:
         max_attempts: int = 3,
         backoff: Sequence[Duration] = (1, 5, 15),
         unknown: Unknown = "fail",
+        *,
+        url: str | None = None,
+        name: str | None = None,
     ) -> PdoQueue:
         """Serve the tables of InitPHP Queue's PDO transport, on MySQL, MariaDB or SQLite.
 
+        url: the database of the tables, where that is not the application's own. name: what follows `pdo:` in events
+        and in --store, by default the table's name; for tables of one name in several databases.
         queue: for what is published without one. queues: those to serve, in this order; by default `queue` alone.
         retry_after, timezone: as the PHP processes have them; all programs on the tables must agree.
         max_attempts, backoff: when a failed message is tried again, in seconds; the last delay repeats.
@@ -54,10 +64,10 @@ class Foreign:
         failed = name_of(failed_table or f"{table}_failed", "failed_table", 60)
         if failed.lower() == table.lower():
             raise ConfigError("failed_table", "must be another table than the queue's", failed)
-        name = f"pdo:{table}"
+        store, name = self._context.stores.at(url), f"pdo:{_named(name, table)}"
         names = {"foreign_jobs": table, "foreign_jobs_reserve_idx": f"{table}_reserve_idx", "foreign_failed": failed}
         tables = PdoTables(
-            self._queries("foreign/pdo", name, names, (table, failed)),
+            self._queries(store, "foreign/pdo", name, names, (table, failed)),
             queue,
             retry_after,
             timezone,
@@ -65,47 +75,63 @@ class Foreign:
             unknown,
         )
         served = _names([queue] if queues is None else queues, "queues")
-        return self._once(name, (tables, served), lambda: PdoQueue(self._context, name, tables, served))
+        return self._once(name, store, (tables, served), lambda: PdoQueue(self._context, name, tables, served, store))
 
     def durable(
-        self, prefix: str = "durable", partition: str | None = None, lease: Duration = 30, max_losses: int = 3
+        self,
+        prefix: str = "durable",
+        partition: str | None = None,
+        lease: Duration = 30,
+        max_losses: int = 3,
+        *,
+        url: str | None = None,
+        name: str | None = None,
     ) -> DurableSteps:
         """Serve the remote steps of a durable engine, on PostgreSQL, MySQL or MariaDB.
 
+        url: the database of the tables, where that is not the application's own. name: what follows `durable:` in
+        events and in --store, by default the prefix, with the partition; for tables of one name in several databases.
         prefix, partition: as the engine has them. lease: how long a worker may be silent before another takes over; all
         workers on the tables must agree. max_losses: how many workers may vanish with one attempt before it fails.
         """
         tasks = f"{name_of(prefix, 'prefix', 39)}_transport_tasks"
         results = f"{prefix}_transport_results"
-        name = f"durable:{prefix}" + (f"@{partition}" if partition else "")
+        store = self._context.stores.at(url)
+        name = f"durable:{_named(name, prefix + (f'@{partition}' if partition else ''))}"
         names = {
             "foreign_tasks": tasks,
             "foreign_results": results,
             "foreign_index": f"{tasks}_grp_idx",
             "foreign_lock": tasks,
         }
-        queries = self._queries("foreign/durable", name, names, (tasks, results))
+        queries = self._queries(store, "foreign/durable", name, names, (tasks, results))
         lease_ms = round(seconds(lease, "lease", at_least=1.0, at_most=LONGEST_LEASE) * 1000)
         tables = DurableTables(queries, partition, lease_ms, max_losses)
-        return self._once(name, tables, lambda: DurableSteps(self._context, name, tables))
+        return self._once(name, store, tables, lambda: DurableSteps(self._context, name, tables, store))
 
-    def _queries(self, room: str, name: str, names: dict[str, str], tables: tuple[str, ...]) -> Queries:
+    def _queries(self, store: Store, room: str, name: str, names: dict[str, str], tables: tuple[str, ...]) -> Queries:
         """Say where the queries of foreign tables are.
 
         Raises: ConfigError when these tables are not served on this database.
         """
         surface = Surface(room, name, tuple(names.items()))
-        self._context.store.dialect.catalogue(surface)
+        store.dialect.catalogue(surface)
         return Queries(surface, tables)
 
-    def _once(self, name: str, settings: object, make: Callable[[], T]) -> T:
+    def _once(self, name: str, store: Store, settings: object, make: Callable[[], T]) -> T:
         """Make one source for one set of tables: asked for again, it is the same object, or an error."""
         if name not in self._made:
             self._made[name] = (settings, make())  # type: ignore[assignment]
         known, source = self._made[name]
+        if source.store is not store:
+            raise ConfigError(name, "is served already, in another database; give one of the two another name=", name)
         if known != settings:
             raise ConfigError(name, "is served already, with other settings; keep the object and use it again", name)
         return source  # type: ignore[return-value]
+
+
+def _named(said: str | None, otherwise: str) -> str:
+    return otherwise if said is None else name_of(said, "name", 60)
 
 
 def _names(values: Sequence[str], field: str) -> tuple[str, ...]:

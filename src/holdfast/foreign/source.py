@@ -12,6 +12,7 @@ from holdfast.flow import Flow
 from holdfast.foreign.tables import ForeignTables
 from holdfast.handlers import Registration
 from holdfast.life.expiry import Backoff
+from holdfast.store import Store
 from holdfast.values.options import HandlerOptions
 from holdfast.values.rows import Lease
 
@@ -25,13 +26,15 @@ class ForeignHandler(Registration[P, R]):
 
 
 class ForeignSource:
-    """What all kinds share: handlers, and flows run on the application's store in either colour."""
+    """What all kinds share: handlers, and flows run in either colour on the store that the tables are in."""
 
     tables: ForeignTables
     ours = False
 
-    def __init__(self, context: Context, name: str) -> None:
+    def __init__(self, context: Context, name: str, store: Store | None = None) -> None:
         self._context = context
+        # Where the tables are: the application's own database, or another.
+        self.store = store or context.store
         self.name = name
         self._handlers: dict[str, ForeignHandler[..., Any]] = {}
         self.handlers: Mapping[str, ForeignHandler[..., Any]] = self._handlers
@@ -47,23 +50,23 @@ class ForeignSource:
         self._handlers[kind] = handler
         return handler
 
-    # Flows on the application's store. They name their own tables where those are missing, not ours.
+    # Flows on the store of the tables. They name their own tables where those are missing, not ours.
 
     def _run(self, work: Flow[T]) -> T:
         with self._naming():
-            return self._context.store.run(work)
+            return self.store.run(work)
 
     async def _arun(self, work: Flow[T]) -> T:
         with self._naming():
-            return await self._context.store.arun(work)
+            return await self.store.arun(work)
 
     def _run_in(self, tx: Any, work: Flow[T], what: str) -> T:
         with self._naming():
-            return self._context.store.run_in(tx, work, what)
+            return self.store.run_in(tx, work, what)
 
     async def _arun_in(self, tx: Any, work: Flow[T], what: str) -> T:
         with self._naming():
-            return await self._context.store.arun_in(tx, work, what)
+            return await self.store.arun_in(tx, work, what)
 
     @contextmanager
     def _naming(self) -> Iterator[None]:

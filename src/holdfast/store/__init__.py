@@ -5,3 +5,4 @@ anything import a driver or ask which database it talks to. What a statement mea
 """
 
 from holdfast.store.store import Store as Store
+from holdfast.store.stores import Stores as Stores

@@ -67,7 +67,8 @@ async def _run_and_close(app: Holdfast, run: Callable[[], Awaitable[list[Ran]]])
     try:
         return await run()
     finally:
-        app.store.forget_loop()
+        for store in app.stores:
+            store.forget_loop()
 
 
 async def arun_due(

@@ -8,4 +8,5 @@ A job passes through `claiming` (as much as `demand` says), `holdings`, `slots`,
 renew, reap and clear up; `worker` is the life of the whole.
 """
 
+from holdfast.worker.branch import Served as Served
 from holdfast.worker.worker import Worker as Worker

@@ -22,7 +22,7 @@ from holdfast.events import log
 from holdfast.values.options import WorkerKeywords
 
 if TYPE_CHECKING:
-    from holdfast.store import Store
+    from holdfast.store import Stores
     from holdfast.worker.worker import Worker
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -45,7 +45,7 @@ class Application(Protocol):
     """What a process needs of the application whose workers it runs."""
 
     @property
-    def store(self) -> Store: ...
+    def stores(self) -> Stores: ...
 
     def worker(self, **options: Unpack[WorkerKeywords]) -> Worker: ...
 
@@ -57,7 +57,7 @@ def main(app: Application, *, processes: int = 1, **options: Unpack[WorkerKeywor
     """
     if processes == 1:
         return run_one(app, **options)
-    if app.store.in_memory:
+    if any(store.in_memory for store in app.stores):
         raise ConfigError("processes", "a database in memory belongs to one process", processes)
     return Supervisor(processes, lambda parent: _child(app, options, parent)).run()
 
@@ -95,7 +95,7 @@ async def _with_signals(worker: Worker, parent: int | None) -> None:
         if worker.handlers_left:
             # Closing the loop would wait for ever for handlers that ignore their cancellation.
             _leave(1)
-        await worker.context.store.aclose()
+        await worker.context.stores.aclose()
         for number, handler in before.items():
             signal.signal(number, handler)
         faulthandler.cancel_dump_traceback_later()
@@ -148,7 +148,6 @@ def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _child(app: Application, options: WorkerKeywords, parent: int) -> int:
     try:
-        app.store.forked()
         return run_one(app, parent=parent, **options)
     except Exception as error:
         log.error("worker process %d: %s", os.getpid(), error)

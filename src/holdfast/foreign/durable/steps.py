@@ -15,6 +15,7 @@ from holdfast.foreign.durable.desk import DurableDesk
 from holdfast.foreign.durable.flows import DurableTables, Takes
 from holdfast.foreign.source import ForeignHandler, ForeignSource
 from holdfast.life.source import Renewed, Settled, Source
+from holdfast.store import Store
 from holdfast.values.options import HandlerOptions
 from holdfast.values.retry import Duration, Retry
 from holdfast.values.rows import End, Lease
@@ -29,8 +30,8 @@ CREATE_PAUSE_SECONDS = 0.05
 class DurableSteps(ForeignSource):
     """The remote steps that a durable engine dispatches: serve them (`step`)."""
 
-    def __init__(self, context: Context, name: str, tables: DurableTables) -> None:
-        super().__init__(context, name)
+    def __init__(self, context: Context, name: str, tables: DurableTables, store: Store | None = None) -> None:
+        super().__init__(context, name, store)
         self.tables: DurableTables = tables  # pyright: ignore[reportIncompatibleVariableOverride]
         self._takes: dict[str, Takes] = {}
 

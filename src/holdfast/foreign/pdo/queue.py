@@ -14,6 +14,7 @@ from holdfast.foreign.pdo.desk import PdoDesk
 from holdfast.foreign.pdo.flows import PdoTables, Stamps
 from holdfast.foreign.source import ForeignHandler, ForeignSource
 from holdfast.life.source import Renewed, Settled, Source
+from holdfast.store import Store
 from holdfast.values.options import HandlerOptions, text
 from holdfast.values.retry import Duration, seconds
 from holdfast.values.rows import End, Lease
@@ -27,8 +28,10 @@ PRUNE_CHUNK_ROWS = 500
 class PdoQueue(ForeignSource):
     """The queue tables of PHP programs: serve their messages (`handler`) and send them some (`publish`)."""
 
-    def __init__(self, context: Context, name: str, tables: PdoTables, queues: Sequence[str]) -> None:
-        super().__init__(context, name)
+    def __init__(
+        self, context: Context, name: str, tables: PdoTables, queues: Sequence[str], store: Store | None = None
+    ) -> None:
+        super().__init__(context, name, store)
         self.tables: PdoTables = tables  # pyright: ignore[reportIncompatibleVariableOverride]
         self.queues = queues
         self._stamps = Stamps()
