@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job, events
-from holdfast.errors import ConfigError, TransactionError
+from holdfast.errors import ConfigError, WrongDatabase
 from holdfast.worker import Worker
 from tests.foreign.conftest import Rowset, statement
 from tests.foreign.rows import URN
@@ -133,6 +133,33 @@ def test_an_effect_and_the_ack_commit_together_where_the_message_is(shop: Shop, 
     shop.work(body)
     assert (shop.there("select n from effects"), shop.here("select n from effects")) == ([(1,)], [])
     assert shop.there("select urn from jobs_failed") == [("urn:rolls-back",)]
+
+
+@HOMES
+def test_a_job_cannot_be_enqueued_in_the_transaction_of_another_database(shop: Shop) -> None:
+    refused: list[Exception] = []
+
+    @shop.queue.handler("urn:enqueues")
+    def enqueues(job: Job) -> None:
+        key = str(job.headers["message_id"])
+        with job.transaction() as tx:
+            try:
+                shop.ordinary.using(tx=tx).enqueue(n=1)
+            except WrongDatabase as error:
+                refused.append(error)
+            for _ in range(2):
+                shop.ordinary.using(idempotency_key=key).enqueue(n=2)
+
+    shop.queue.publish("urn:enqueues", {})
+
+    async def body(_: Worker) -> None:
+        await shop.until_ran(("home", 2))
+        await shop.until(lambda: shop.there("select count(*) from jobs") == [(0,)])
+
+    shop.work(body)
+    assert len(refused) == 1
+    assert shop.calls == [("home", 2)]
+    assert shop.there("select count(*) from jobs_failed") == [(0,)]
 
 
 @pytest.mark.slow
@@ -291,7 +318,7 @@ def test_publishing_in_a_transaction_of_the_wrong_database_is_refused(sqlite_url
     hf = Holdfast(sqlite_url)
     queue = hf.foreign.pdo(url=mariadb_url)
     queue.create_schema()
-    with hf.store.transaction() as link, pytest.raises(TransactionError):
+    with hf.store.transaction() as link, pytest.raises(WrongDatabase):
         queue.publish(URN, {}, tx=link.raw)
     hf.close()
 
