@@ -10,7 +10,7 @@ from holdfast.jobs.settling import settle
 from holdfast.life import door
 from holdfast.life.expiry import Backoff, verdict
 from holdfast.values.retry import Retry
-from holdfast.values.rows import LAST_FENCE, Expired, Finish, PutBack, Reaped
+from holdfast.values.rows import LAST_FENCE, End, Expired, Finish, PutBack, Reaped
 
 
 def default_backoff(kind: str, attempt: int) -> float:
@@ -31,6 +31,8 @@ def reap(
     `exclude` names jobs that the caller itself still works on; `backoff` gives seconds by kind and attempt.
     `look_back` leaves out leases that ran out more seconds ago than this; None looks at all.
     Nearly always there is nothing to take back, so it looks without a lock or a transaction first.
+    A job that is finished already and lives a second time leaves the live table when its lease would end it, by the
+    door as any other; it is not in the answer, because its finished row stays as it was.
     Commits: its own. After a crash: nothing happened; the leases are still expired and the next reaper takes them.
     """
     which: dict[str, Any] = {
@@ -51,13 +53,21 @@ def reap(
         str(one.id): verdict(one._replace(fence=min(one.fence, LAST_FENCE - 1) + 1), backoff) for one in expired
     }
     writes = [one.write for one in verdicts.values()]
-    finishes = [one for one in writes if isinstance(one, Finish)]
-    if finishes:
-        # One that is finished already, from whatever cause, would keep the others from being written.
-        yield from ask("take_back", ids=[one.id for one in finishes])
-    settled = yield from settle(writes)
-    taken = [one for one in expired if str(one.id) in settled.done]
+    twins = yield from _finished_before(writes)
+    # A twin leaves the live table only: to finish it again would keep the others from being written, too.
+    settled = yield from settle([_dropped(one) if str(one.id) in twins else one for one in writes])
+    taken = [one for one in expired if str(one.id) in settled.done - twins]
     return [Reaped(str(e.id), e.queue, e.kind, e.attempt, e.leased_by, verdicts[str(e.id)].outcome) for e in taken]
+
+
+def _finished_before(writes: Sequence[End]) -> Steps[set[str]]:
+    """Tell which of the jobs that are to end have a finished row already, from whatever cause: return their ids."""
+    ids = [one.id for one in writes if isinstance(one, Finish)]
+    return {str(row[0]) for row in (yield from ask("settled", ids=ids))} if ids else set()
+
+
+def _dropped(end: End) -> End:
+    return end._replace(keep=False) if isinstance(end, Finish) else end
 
 
 @flow

@@ -233,6 +233,51 @@ def test_a_reap_that_ends_a_job_passes_the_door(
     assert [row.outcome for row in look.over()] == [reaped.outcome] == ["cancelled" if asked_to_stop else "dead"]
 
 
+def followed_twin(do: Do, **fields: Any) -> Lease:
+    """Claim and follow a job that is finished already: the database ran its first enqueue long after the repeat."""
+    job = new_job(**fields)
+    do(jobs.enqueue(job))
+    do(jobs.complete(do(jobs.claim("mail", limit=1))[0], '"once"'))
+    do(jobs.enqueue(job, fresh=True))
+    [twin] = do(jobs.claim("mail", limit=1))
+    assert do(jobs.follow([twin.job_id], BIT)) == {twin.job_id}
+    return twin
+
+
+def test_a_reap_of_a_job_that_is_finished_already_passes_the_door(do: Do, clock: Clock, look: Look, told: Told) -> None:
+    twin = followed_twin(do, max_attempts=1)
+    do(jobs.begin(twin))
+    clock.pass_lease(twin)
+    assert do(jobs.reap()) == []
+    assert told() == [(twin.job_id, "dead")]
+    assert look.live() == []
+    assert [(row.outcome, row.result) for row in look.over()] == [("done", '"once"')]
+
+
+def test_a_repeated_enqueue_takes_back_nothing_that_is_followed(do: Do, clock: Clock, look: Look, told: Told) -> None:
+    twin = followed_twin(do)
+    do(jobs.release(twin))
+    seen = told()
+    do(jobs.enqueue(new_job(id=twin.job_id)))
+    assert [row.id for row in look.live()] == [twin.job_id]
+    do(jobs.settle([finish(do(jobs.claim("mail", limit=1))[0], keep=False)]))
+    assert told() == sorted([*seen, (twin.job_id, "done")])
+
+
+def test_a_repeated_enqueue_takes_back_no_dropped_job_that_is_followed(
+    do: Do, clock: Clock, look: Look, told: Told
+) -> None:
+    job = new_job()
+    do(jobs.enqueue(job))
+    do(jobs.complete(do(jobs.claim("mail", limit=1))[0], keep=False))
+    do(jobs.enqueue(job, fresh=True))
+    do(jobs.follow([job.id], BIT))
+    do(jobs.enqueue(job))
+    assert [row.id for row in look.live()] == [job.id]
+    do(admin.cancel(job.id, None))
+    assert told() == [(job.id, "cancelled")]
+
+
 @pytest.mark.parametrize("state", ["pending", "waiting"])
 def test_a_cancel_by_hand_passes_the_door(do: Do, clock: Clock, told: Told, state: str) -> None:
     [lease] = followed(do)

@@ -85,10 +85,11 @@ select u.id, u.queue, u.kind, u.payload, u.headers, u.priority,
 on duplicate key update id = holdfast_jobs.id;
 
 -- take_back: delete live jobs that are finished already: a repeated enqueue added them a second time.
+-- What it has added has no followers yet. One that has is from elsewhere, and leaves by the door when it ends.
 -- A statement after the insert, in its transaction: whatever kept the insert from finding the job has committed by now.
 delete j
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.followers is null
  straight_join holdfast_finished f force index (primary) on f.id = u.id;
 
 -- take_back_dropped: delete live jobs that were dropped already, since a moment before their first enqueue.
@@ -102,10 +103,10 @@ select u.id
       from holdfast_dropped d force index (holdfast_dropped_at_idx)
      straight_join json_table(d.ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) t
      where d.at >= :since) x on x.id = u.id
- straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = 0;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = 0 and j.followers is null;
 delete j
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = 0 and j.followers is null;
 
 -- unique_find: read the live jobs that hold these unique keys, with the place of each in the batch.
 -- No text comes back but the id: a caller's connection may decode texts in a way of its own.

@@ -104,15 +104,17 @@ select
 ;
 
 -- take_back: delete live jobs that are finished already: a repeated enqueue added them a second time.
+-- What it has added has no followers yet. One that has is from elsewhere, and leaves by the door when it ends.
 -- A statement after the insert, in its transaction: whatever kept the insert from finding the job has committed by now.
 delete from holdfast_jobs j
- where j.id = any (:ids::uuid[]) and (select f.id from holdfast_finished f where f.id = j.id) is not null;
+ where j.id = any (:ids::uuid[]) and j.followers is null
+   and (select f.id from holdfast_finished f where f.id = j.id) is not null;
 
 -- take_back_dropped: delete live jobs that were dropped already, since a moment before their first enqueue.
 -- A job that was dropped had been claimed, so its fence was above 0; with 0 it is what the repeat has added, or its
 -- like.
 delete from holdfast_jobs j
- where j.fence = 0
+ where j.fence = 0 and j.followers is null
    and j.id = any (array(
     select t.id
       from holdfast_dropped d

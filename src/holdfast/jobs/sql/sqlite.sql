@@ -77,9 +77,10 @@ values (:id, :queue, :kind, :payload, :headers, :priority, coalesce(:run_at, :no
 on conflict do nothing;
 
 -- take_back: delete live jobs that are finished already: a repeated enqueue added them a second time.
+-- What it has added has no followers yet. One that has is from elsewhere, and leaves by the door when it ends.
 -- Differs: no planner to lead away from a join.
 delete from holdfast_jobs
- where id in (select value from json_each(:ids))
+ where id in (select value from json_each(:ids)) and followers is null
    and exists (select 1 from holdfast_finished f where f.id = holdfast_jobs.id);
 
 -- take_back_dropped: delete live jobs that were dropped already, since a moment before their first enqueue.
@@ -87,7 +88,7 @@ delete from holdfast_jobs
 -- like.
 -- Differs: the list is a subquery; there is no array to make of it.
 delete from holdfast_jobs
- where fence = 0
+ where fence = 0 and followers is null
    and id in (select value from json_each(:ids))
    and id in (
     select t.value
