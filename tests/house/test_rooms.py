@@ -63,6 +63,22 @@ def test_every_room_says_what_belongs_there(room: str) -> None:
     assert len(said.split()) > 15, f"{room}: one paragraph on what belongs there, and what does not"
 
 
+# Where modules stood before there were rooms, where they stand now, and what applications import from them.
+MOVED = {
+    "holdfast.process": ("holdfast.worker.process", {"main", "run_one"}),
+    "holdfast.health": ("holdfast.admin.health", {"table_health", "long_transactions", "missing_indexes"}),
+    "holdfast.migrate": ("holdfast.store.migrate", {"apply", "pending", "version", "check"}),
+    "holdfast.jobs": ("holdfast.life.expiry", {"LEASE_EXPIRED"}),
+}
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_a_module_that_moved_is_still_imported_by_its_old_name(old: str) -> None:
+    new, names = MOVED[old]
+    before, now = importlib.import_module(old), importlib.import_module(new)
+    assert {name: getattr(before, name) for name in names} == {name: getattr(now, name) for name in names}
+
+
 def test_no_module_is_longer_than_it_should_be() -> None:
     long = {
         str(file.relative_to(ROOT)): n for file in ROOT.rglob("*.py") if (n := len(file.read_text().split("\n"))) > 500

@@ -27,5 +27,6 @@ from holdfast.jobs.settling import settle as settle
 from holdfast.jobs.settling import snooze as snooze
 from holdfast.jobs.waiting import follow as follow
 from holdfast.jobs.waiting import wake as wake
+from holdfast.life.expiry import LEASE_EXPIRED as LEASE_EXPIRED
 from holdfast.life.source import Renewed as Renewed
 from holdfast.life.source import Settled as Settled
