@@ -3,10 +3,13 @@
 A new kind of tables adds a `Setting` here and passes as it is.
 """
 
+import importlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import grimp
@@ -16,6 +19,7 @@ from holdfast import Holdfast
 from holdfast.admin import JobsDesk
 from holdfast.errors import ConfigError, Conflict, JobNotFound, NotSupported
 from holdfast.flow import Flow
+from holdfast.foreign.kinds import KINDS
 from holdfast.life.desk import CAPABILITIES, Capability, Desk
 from holdfast.life.listing import Kept, Page, Wanted
 from holdfast.values.ids import new_id
@@ -157,6 +161,13 @@ def test_the_command_line_asks_neither_which_tables_nor_which_database_it_works_
     # The two that find what --store names, and make its tables.
     naming = {"holdfast.cli.stores", "holdfast.cli.schemas"}
     assert {name for name, found in used.items() if any("holdfast.foreign" in each for each in found)} == naming
+    # Which kinds there are is said by a list of `foreign`: a further one touches no command.
+    kinds = {name for name in graph.modules if re.fullmatch(r"holdfast\.foreign\.(?!kinds)\w+", name)}
+    assert not [each for found in used.values() for each in found & kinds]
+    words = [f'"{kind}' for kind in KINDS] + [f"{kind}:" for kind in KINDS]
+    files = {name: Path(importlib.import_module(name).__file__ or "").read_text("utf-8") for name in ours}
+    code = {name: re.sub(r'""".*?"""', "", text, flags=re.DOTALL) for name, text in files.items()}
+    assert [(name, word) for name, text in code.items() for word in words if word in text] == []
     # `holdfast sql --dialect` prints what a database would run that nobody is connected to.
     asking = {name for name, found in used.items() if any("holdfast.store.dialects" in each for each in found)}
     assert asking == {"holdfast.cli.sql"}

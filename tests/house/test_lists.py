@@ -11,9 +11,11 @@ import click
 import pytest
 
 import holdfast.cli
+import holdfast.foreign
 import holdfast.testing
 import holdfast.worker
 from holdfast.cli import COMMANDS
+from holdfast.foreign.kinds import KINDS
 from holdfast.store.catalogue import foreign_rooms, own_queries, own_rooms, written_in
 from holdfast.store.dialects import DIALECTS
 from holdfast.testing import plugin, suite
@@ -48,6 +50,11 @@ def test_every_round_runs() -> None:
 
 def test_every_executor_can_be_named_by_a_source() -> None:
     assert classes_in(holdfast.worker, BaseExecutor) == set(EXECUTORS.values())
+
+
+def test_every_kind_of_foreign_tables_can_be_named_on_the_command_line() -> None:
+    folders = {one.name for one in pkgutil.iter_modules(holdfast.foreign.__path__) if one.ispkg}
+    assert folders == set(KINDS)
 
 
 def test_every_command_is_on_the_command_line() -> None:

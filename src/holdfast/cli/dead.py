@@ -12,8 +12,8 @@ from holdfast import admin
 from holdfast.cli.jobs import filter_options, show_job, told_of
 from holdfast.cli.parse import ROW_ID
 from holdfast.cli.render import Column, age, one_line, plural, print_json, print_notes, print_table
-from holdfast.cli.shared import Exit, Failure, actor_option, confirm, connection_options, json_option, store_option
-from holdfast.cli.stores import Opened, open_desk
+from holdfast.cli.shared import Exit, Failure, actor_option, confirm, connection_options, json_option
+from holdfast.cli.stores import Opened, open_desk, store_option
 from holdfast.life.listing import Replays, Wanted
 
 # Letters per transaction: large enough to be quick, small enough to hold no lock for long.

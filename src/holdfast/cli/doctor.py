@@ -12,8 +12,8 @@ import click
 from holdfast.cli.checks import CHECKS, Patient, examine
 from holdfast.cli.parse import DURATION
 from holdfast.cli.render import clean, plural, print_json
-from holdfast.cli.shared import Exit, connection_options, hidden, json_option, store_option
-from holdfast.cli.stores import open_desk
+from holdfast.cli.shared import Exit, connection_options, hidden, json_option
+from holdfast.cli.stores import open_desk, store_option
 from holdfast.life.findings import Finding
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}

@@ -24,10 +24,10 @@ from holdfast.cli.render import (
     print_notes,
     print_table,
 )
-from holdfast.cli.shared import actor_option, connection_options, failure_of, json_option, looks, store_option
-from holdfast.cli.stores import Opened, open_desk
+from holdfast.cli.shared import actor_option, connection_options, failure_of, json_option, looks
+from holdfast.cli.stores import Opened, open_desk, store_option
 from holdfast.errors import Conflict, DatabaseUnavailable, ForeignTablesMissing, JobNotFound
-from holdfast.life.desk import Capability
+from holdfast.life.desk import Capability, Desk
 from holdfast.life.listing import Wanted
 from holdfast.values.views import JobView
 
@@ -69,7 +69,13 @@ def filter_options(command: F) -> F:
 
 
 @jobs.command("list")
-@click.option("--state", "states", type=click.Choice(admin.STATES), multiple=True, help="Only this; may be repeated.")
+@click.option(
+    "--state",
+    "states",
+    metavar="STATE",
+    multiple=True,
+    help=f"Only this: {', '.join(admin.STATES)}, as far as the store has them; may be repeated.",
+)
 @filter_options
 @click.option("--worker", help="Only jobs that this worker holds or held last.")
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.render import print_json, print_table
-from holdfast.cli.shared import connection_options, json_option, store_option
-from holdfast.cli.stores import open_desk
+from holdfast.cli.shared import connection_options, json_option
+from holdfast.cli.stores import open_desk, store_option
 
 
 @click.group()

@@ -19,9 +19,8 @@ from holdfast.cli.shared import (
     current,
     json_option,
     load_app,
-    store_option,
 )
-from holdfast.cli.stores import Opened, open_desk
+from holdfast.cli.stores import Opened, open_desk, store_option
 from holdfast.life.listing import Kept
 from holdfast.values.rows import OUTCOMES, Outcome
 

@@ -14,7 +14,7 @@ from holdfast.errors import ForeignTablesMissing, SchemaMismatch
 from holdfast.store import migrate
 
 if TYPE_CHECKING:
-    from holdfast.foreign import DurableSteps, PdoQueue
+    from holdfast.foreign import ForeignSource
     from holdfast.store import Store
     from holdfast.store.migrate import Migration
 
@@ -140,7 +140,7 @@ def _database() -> str:
 class ForeignSchema:
     """Tables that programs in other languages share, and may have made."""
 
-    def __init__(self, source: PdoQueue | DurableSteps, store: Store) -> None:
+    def __init__(self, source: ForeignSource, store: Store) -> None:
         self._source = source
         self._store = store
 

@@ -177,19 +177,13 @@ def current() -> Settings:
     return ctx.ensure_object(Settings) if ctx else Settings()
 
 
-def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Take an option's value into the settings of the command."""
     # The same options stand before and after the command's name; the later ones win, unsaid ones change nothing.
     if value and param.name:
         setattr(ctx.ensure_object(Settings), param.name, value)
         if param.name == "url":
             _urls_in_use.add(value)
-
-
-def _keep_store(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None and not value.strip():
-        # An empty variable in a script must not turn the command to our own tables.
-        raise click.BadParameter("is empty; leave it out for Holdfast's own tables", ctx, param)
-    _keep(ctx, param, value)
 
 
 def connection_options(command: F) -> F:
@@ -199,23 +193,17 @@ def connection_options(command: F) -> F:
             click.option(
                 "--url",
                 expose_value=False,
-                callback=_keep,
+                callback=keep,
                 help="The database: sqlite:///shop.db, postgresql://…, mysql://… (MariaDB too).",
             ),
-            click.option("--app", expose_value=False, callback=_keep, help="Take the database of module:attribute."),
-            click.option("--prefix", expose_value=False, callback=_keep, help="What the table names begin with."),
-            click.option("--schema", expose_value=False, callback=_keep, help="The PostgreSQL schema of the tables."),
-            click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=_keep, help="Show tracebacks."),
+            click.option("--app", expose_value=False, callback=keep, help="Take the database of module:attribute."),
+            click.option("--prefix", expose_value=False, callback=keep, help="What the table names begin with."),
+            click.option("--schema", expose_value=False, callback=keep, help="The PostgreSQL schema of the tables."),
+            click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=keep, help="Show tracebacks."),
         )
     ):
         command = option(command)
     return command
-
-
-def store_option(command: F) -> F:
-    """Add --store: work on foreign tables instead of our own jobs."""
-    text = "Foreign tables, shared with other languages: pdo:TABLE or durable:PREFIX."
-    return click.option("--store", "named", expose_value=False, callback=_keep_store, help=text)(command)
 
 
 def json_option(command: F) -> F:

@@ -1,15 +1,17 @@
-"""Which desk a command works at: our own jobs, or what --store names (`pdo:jobs`, `durable:durable`)."""
+"""Which desk a command works at: our own jobs, or what --store names (`holdfast.foreign.kinds` lists what it may)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
+import click
+
 from holdfast.admin import JobsDesk
 from holdfast.cli.schemas import ForeignSchema, OurSchema, Schema
-from holdfast.cli.shared import Exit, Failure, actor_name, current, did_you_mean, missing_file
+from holdfast.cli.shared import Exit, Failure, actor_name, current, did_you_mean, keep, missing_file
 from holdfast.errors import DatabaseUnavailable
 from holdfast.life.desk import Desk
 from holdfast.life.listing import After, Page, Wanted
@@ -18,20 +20,36 @@ from holdfast.values.views import JobView
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.flow import Flow
-    from holdfast.foreign import DurableSteps, PdoQueue
+    from holdfast.foreign import ForeignSource
     from holdfast.store import Store
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 Read = Callable[..., "Flow[Page]"]
 # tables: raise unless they can be used. database: raise unless it answers. nothing: the command looks by itself.
 Needs = Literal["tables", "database", "nothing"]
 
-# What --store may say after a question mark, where no application does, and how it is read.
-SETTINGS: dict[str, dict[str, Callable[[str], Any]]] = {
-    "pdo": {"failed_table": str, "timezone": str, "retry_after": int},
-    "durable": {"lease": float},
-}
-DEFAULTS = {"pdo": "jobs", "durable": "durable"}
+
+class _StoreOption(click.Option):
+    """--store. What it may name is looked up for its help alone: the other commands are spared the imports."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        from holdfast.foreign.kinds import forms
+
+        self.help = f"Foreign tables, shared with other languages: {forms()}."
+        return super().get_help_record(ctx)
+
+
+def store_option(command: F) -> F:
+    """Add --store: work on foreign tables instead of our own jobs."""
+    return click.option("--store", "named", cls=_StoreOption, expose_value=False, callback=_keep_store)(command)
+
+
+def _keep_store(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None and not value.strip():
+        # An empty variable in a script must not turn the command to our own tables.
+        raise click.BadParameter("is empty; leave it out for Holdfast's own tables", ctx, param)
+    keep(ctx, param, value)
 
 
 class Opened:
@@ -128,13 +146,15 @@ def _plain_app() -> Holdfast:
 
 
 def _name(said: str) -> str:
+    from holdfast.foreign.kinds import KINDS, forms
+
     kind, _, rest = said.partition(":")
-    if kind not in SETTINGS:
-        raise Failure(f"--store is pdo:TABLE or durable:PREFIX, not {said!r}", Exit.USAGE, did_you_mean(kind, SETTINGS))
-    return f"{kind}:{rest or DEFAULTS[kind]}"
+    if kind not in KINDS:
+        raise Failure(f"--store is {forms()}, not {said!r}", Exit.USAGE, did_you_mean(kind, KINDS))
+    return f"{kind}:{rest or KINDS[kind].default}"
 
 
-def _known(app: Holdfast, said: str) -> PdoQueue | DurableSteps:
+def _known(app: Holdfast, said: str) -> ForeignSource:
     """Find foreign tables of an application, which knows their settings."""
     name, _, query = said.partition("?")
     name, known = _name(name), {source.name: source for source in app.foreign.sources}
@@ -147,18 +167,17 @@ def _known(app: Holdfast, said: str) -> PdoQueue | DurableSteps:
     raise Failure(f"the application has no store {name}", Exit.USAGE, hint)
 
 
-def _made(app: Holdfast, said: str) -> PdoQueue | DurableSteps:
+def _made(app: Holdfast, said: str) -> ForeignSource:
+    """Make foreign tables of which only the command line says how they are set up."""
+    from holdfast.foreign.kinds import KINDS
+
     name, _, query = said.partition("?")
-    kind, _, table = _name(name).partition(":")
-    settings = _settings(kind, query)
-    if kind == "pdo":
-        return app.foreign.pdo(table, **settings)
-    prefix, _, partition = table.partition("@")
-    return app.foreign.durable(prefix, partition or None, **settings)
+    kind, _, rest = _name(name).partition(":")
+    return KINDS[kind].open(app.foreign, rest, **_settings(kind, KINDS[kind].settings, query))
 
 
-def _settings(kind: str, query: str) -> dict[str, Any]:
-    known, settings = SETTINGS[kind], {}
+def _settings(kind: str, known: Mapping[str, Callable[[str], Any]], query: str) -> dict[str, Any]:
+    settings = {}
     for word, value in parse_qsl(query, keep_blank_values=True):
         if word not in known:
             raise Failure(f"--store {kind}:… takes no {word!r}", Exit.USAGE, f"it takes {', '.join(known)}")

@@ -7,3 +7,4 @@ Each kind is a folder with its flows, its worker's half (a `Source`) and its peo
 from holdfast.foreign.durable.steps import DurableSteps as DurableSteps
 from holdfast.foreign.pdo.queue import PdoQueue as PdoQueue
 from holdfast.foreign.registry import Foreign as Foreign
+from holdfast.foreign.source import ForeignSource as ForeignSource

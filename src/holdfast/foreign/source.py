@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 from holdfast.context import Context
 from holdfast.errors import ConfigError, ForeignTablesMissing, SchemaMissing
 from holdfast.flow import Flow
+from holdfast.foreign.desk import ForeignDesk
 from holdfast.foreign.tables import ForeignTables
 from holdfast.handlers import Registration
 from holdfast.life.expiry import Backoff
@@ -41,6 +43,15 @@ class ForeignSource:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    @abstractmethod
+    def desk(self) -> ForeignDesk:
+        """What people do with these tables: list, show, retry, look for trouble, and so on."""
+
+    @abstractmethod
+    def create_schema(self) -> None:
+        """Make the tables that are not there."""
 
     def _register(self, kind: str, fn: Callable[P, R], options: HandlerOptions) -> ForeignHandler[P, R]:
         if kind in self.handlers:
