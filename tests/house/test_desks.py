@@ -164,6 +164,8 @@ def test_the_command_line_asks_neither_which_tables_nor_which_database_it_works_
     # Which kinds there are is said by a list of `foreign`: a further one touches no command.
     kinds = {name for name in graph.modules if re.fullmatch(r"holdfast\.foreign\.(?!kinds)\w+", name)}
     assert not [each for found in used.values() for each in found & kinds]
+    # What is wrong with rows is asked of a desk, too.
+    assert not [name for name, found in used.items() if "holdfast.admin.examine" in found]
     words = [f'"{kind}' for kind in KINDS] + [f"{kind}:" for kind in KINDS]
     files = {name: Path(importlib.import_module(name).__file__ or "").read_text("utf-8") for name in ours}
     code = {name: re.sub(r'""".*?"""', "", text, flags=re.DOTALL) for name, text in files.items()}
@@ -236,6 +238,14 @@ def test_what_is_well_has_no_trouble_and_what_is_late_has(at: Setting) -> None:
     [late] = [finding for finding in at.run(at.desk.examine(60)) if finding.severity != "ok"]
     assert (late.check, bool(late.do)) == ("lag", True)
     assert "2 due" in late.seen
+
+
+def test_what_is_looked_at_one_by_one_is_all_that_is_looked_at(at: Setting) -> None:
+    at.add(age=600)
+    found = at.run(at.desk.examine(60, served=["mail"]))
+    apart = [at.run(at.desk.examine(60, served=["mail"], only=name)) for name in at.desk.checks or [None]]
+    assert [(one.check, one.severity) for part in apart for one in part] == [(one.check, one.severity) for one in found]
+    assert {one.check for one in found} >= set(at.desk.checks)
 
 
 # What it can do, and what it cannot

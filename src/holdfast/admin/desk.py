@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Literal
 
@@ -26,6 +27,7 @@ class JobsDesk(Desk):
 
     name = "jobs"
     states: ClassVar[tuple[str, ...]] = STATES
+    checks: ClassVar[tuple[str, ...]] = ("lag", "leases", "dead-letters")
     has_retention: ClassVar[bool] = True
 
     @flow
@@ -62,10 +64,18 @@ class JobsDesk(Desk):
         return admin.show(row_id)
 
     @flow
-    def examine(self, lag_seconds: float = 60.0) -> Steps[list[Finding]]:
-        found = yield from examine.lag(lag_seconds).start()
-        found += yield from examine.leases().start()
-        return [*found, *(yield from examine.dead_letters().start())]
+    def examine(
+        self, lag_seconds: float = 60.0, *, served: Collection[str] | None = None, only: str | None = None
+    ) -> Steps[list[Finding]]:
+        looks = {
+            "lag": lambda: examine.lag(lag_seconds, served),
+            "leases": examine.leases,
+            "dead-letters": examine.dead_letters,
+        }
+        found: list[Finding] = []
+        for name in self.checks if only is None else (only,):
+            found += yield from looks[name]().start()
+        return found
 
     @flow
     def is_audited(self) -> Steps[bool]:

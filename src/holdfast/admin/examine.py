@@ -6,25 +6,18 @@ Flows for `doctor` and the like. Nothing here writes.
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import timedelta
 
+from holdfast.admin.health import clock
 from holdfast.admin.jobs import dead_groups, expired_leases, oldest_pending
-from holdfast.flow import Steps, ask, flow
+from holdfast.flow import Steps, flow
 from holdfast.life.findings import Finding, of_letters
-from holdfast.values.rows import when
 from holdfast.values.words import age, plural
 
 # A reaper looks every second, so a lease that ran out this long ago has nobody to take it back.
 UNREAPED = timedelta(seconds=10)
 LEASES_READ = 100
 GROUPS_READ = 1000
-
-
-@flow
-def clock() -> Steps[datetime]:
-    """Read the database's time."""
-    [[now]] = yield from ask("clock", alone=True)
-    return when(now)
 
 
 @flow

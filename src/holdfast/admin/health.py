@@ -69,6 +69,13 @@ class Listener:
 
 
 @flow
+def clock() -> Steps[datetime]:
+    """Read the database's time."""
+    [[now]] = yield from ask("clock", alone=True)
+    return when(now)
+
+
+@flow
 def long_transactions(older_than: Duration = 60.0, xids: int = 100_000) -> Steps[list[LongTransaction]]:
     """Find what holds old snapshots in this database, the oldest first.
 

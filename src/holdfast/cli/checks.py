@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from holdfast import admin
-from holdfast.admin import examine as ours
-from holdfast.admin import health
+from holdfast.admin import JobsDesk, health
 from holdfast.cli.render import age, one_line, plural
 from holdfast.cli.shared import missing_file
 from holdfast.cli.stores import Opened
@@ -53,6 +52,9 @@ class Patient:
         return {queue for worker in self.alive for queue in worker.info.get("queues", ())}
 
 
+Check = Callable[[Patient], Iterator[Finding]]
+
+
 def schema(patient: Patient) -> Iterator[Finding]:
     at, needed = patient.version, patient.store.schema_version
     if at == 0:
@@ -66,16 +68,14 @@ def schema(patient: Patient) -> Iterator[Finding]:
         yield Finding("schema", "ok", f"the tables are at version {at}")
 
 
-def lag(patient: Patient) -> Iterator[Finding]:
-    yield from patient.store.run(ours.lag(patient.lag.total_seconds(), patient.served))
+def of_rows(name: str) -> Check:
+    """Make the check of one thing that the desk looks at in its rows."""
 
+    def check(patient: Patient) -> Iterator[Finding]:
+        lag = patient.lag.total_seconds()
+        yield from patient.store.run(patient.at.desk.examine(lag, served=patient.served, only=name))
 
-def leases(patient: Patient) -> Iterator[Finding]:
-    yield from patient.store.run(ours.leases())
-
-
-def dead_letters(patient: Patient) -> Iterator[Finding]:
-    yield from patient.store.run(ours.dead_letters())
+    return check
 
 
 def workers(patient: Patient) -> Iterator[Finding]:
@@ -178,7 +178,7 @@ def clocks(patient: Patient) -> Iterator[Finding]:
     if patient.store.embedded:
         return
     began = time.time()
-    theirs = patient.store.run(ours.clock()).timestamp()
+    theirs = patient.store.run(health.clock()).timestamp()
     took = time.time() - began
     difference = theirs - (began + took / 2)
     if abs(difference) - took / 2 > CLOCK_DIFFERENCE_SECONDS:
@@ -190,29 +190,20 @@ def clocks(patient: Patient) -> Iterator[Finding]:
 
 
 def foreign(patient: Patient) -> Iterator[Finding]:
-    """Look at the foreign tables of the application, one after the other."""
-    for other in patient.at.others:
+    """Look at foreign tables, each where it is: those of the application, or what --store named."""
+    for other in patient.at.foreign:
         try:
-            yield from of_desk(patient, other)
+            for found in other.look(other.desk.examine(patient.lag.total_seconds())):
+                yield Finding("foreign", found.severity, f"{other.desk.name}: {found.seen}", found.do)
         except DatabaseUnavailable as error:
             do = "see why it does not answer; what is in it waits, other jobs go on"
             yield Finding("foreign", "problem", f"{other.desk.name}: {one_line(error)}", do)
 
 
-def of_desk(patient: Patient, at: Opened) -> Iterator[Finding]:
-    """Look at one set of tables beside our own, in the database that they are in."""
-    for found in at.look(at.desk.examine(patient.lag.total_seconds())):
-        yield Finding("foreign", found.severity, f"{at.desk.name}: {found.seen}", found.do)
-
-
-Check = Callable[[Patient], Iterator[Finding]]
-
 # In the order of the runbook: what users feel first.
 CHECKS: dict[str, Check] = {
     "schema": schema,
-    "lag": lag,
-    "leases": leases,
-    "dead-letters": dead_letters,
+    **{name: of_rows(name) for name in JobsDesk.checks},
     "workers": workers,
     "foreign": foreign,
     "transactions": transactions,
@@ -228,18 +219,16 @@ WITHOUT_TABLES = ("schema", "foreign", "transactions", "listener", "encoding", "
 
 def examine(patient: Patient, skip: tuple[str, ...] = ()) -> Iterator[Finding]:
     """Run the checks in order; one that the database refuses is a finding itself."""
-    if patient.at.is_named:
-        yield from of_desk(patient, patient.at)
-        return
+    wanted = [name for name in CHECKS if name not in skip] if patient.at.is_whole else ["foreign"]
     # Read first, and once: a database that is down is told as such, at once.
     usable = patient.version == patient.store.schema_version
     if missing_file(patient.store):
-        skip += tuple(name for name in CHECKS if name != "schema")
-    for name, check in CHECKS.items():
-        if name in skip or (not usable and name not in WITHOUT_TABLES):
+        wanted = [name for name in wanted if name == "schema"]
+    for name in wanted:
+        if not usable and name not in WITHOUT_TABLES:
             continue
         try:
-            yield from check(patient)
+            yield from CHECKS[name](patient)
         except StoreError as error:
             do = f"give the database user what this needs, or leave it out with --skip {name}"
             yield Finding(name, "warning", f"could not be looked at: {one_line(error)}", do)

@@ -27,7 +27,7 @@ from holdfast.cli.render import (
 from holdfast.cli.shared import actor_option, connection_options, failure_of, json_option, looks
 from holdfast.cli.stores import Opened, open_desk, store_option
 from holdfast.errors import Conflict, DatabaseUnavailable, ForeignTablesMissing, JobNotFound
-from holdfast.life.desk import Capability, Desk
+from holdfast.life.desk import Capability
 from holdfast.life.listing import Wanted
 from holdfast.values.views import JobView
 

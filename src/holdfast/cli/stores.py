@@ -63,8 +63,9 @@ class Opened:
         self.store = store
         self.schema = schema
         self.others = others
-        # Whether --store named it: then a command looks at these tables and at nothing else.
-        self.is_named = bool(name)
+        # What `doctor` looks at: the whole database with the foreign tables of the application, or what --store named.
+        self.is_whole = not name
+        self.foreign: Sequence[Opened] = others if self.is_whole else (self,)
         # Beside each row in JSON, at the end of commands in hints, and behind what is asked about.
         self.label = {"store": name} if name else {}
         self.option = f" --store {name}" if name else ""
@@ -134,7 +135,7 @@ def _named(said: str) -> Opened:
     return _beside(source)
 
 
-def _beside(source: PdoQueue | DurableSteps) -> Opened:
+def _beside(source: ForeignSource) -> Opened:
     return Opened(source.desk, source.store, ForeignSchema(source, source.store), source.name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -104,8 +104,13 @@ class ForeignDesk(Desk):
     # Trouble
 
     @flow
-    def examine(self, lag_seconds: float = 60.0) -> Steps[list[Finding]]:
-        """Look for what is wrong: tables, workers and engines that are missing, bad rows, dead letters."""
+    def examine(
+        self, lag_seconds: float = 60.0, *, served: Collection[str] | None = None, only: str | None = None
+    ) -> Steps[list[Finding]]:
+        """Look for what is wrong: tables, workers and engines that are missing, bad rows, dead letters.
+
+        It looks at everything at once, and its queues are not those of our workers: `served` and `only` say nothing.
+        """
         absent = yield from self.tables.queries.missing()
         if absent:
             do = f"`holdfast migrate apply --store {self.name}`, create_schema(), or the program that shares them"

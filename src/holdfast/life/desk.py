@@ -7,7 +7,7 @@ which tables they are. Our own jobs have a desk, and so has each kind of foreign
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import ClassVar, Literal, NoReturn, get_args
 
@@ -36,6 +36,8 @@ class Desk(ABC):
     states: ClassVar[tuple[str, ...]]
     # Why these tables do not do some things: a sentence each that ends with what to do instead.
     refusals: Mapping[Capability, str] = {}
+    # What `examine` can be asked for one by one, in their order; none where it looks at everything at once.
+    checks: ClassVar[tuple[str, ...]] = ()
     # Whether the application's queues say how long finished rows are kept.
     has_retention: ClassVar[bool] = False
 
@@ -74,8 +76,14 @@ class Desk(ABC):
         """
 
     @abstractmethod
-    def examine(self, lag_seconds: float = 60.0) -> Flow[list[Finding]]:
-        """Look for what is wrong with the rows; a row may be due for this long before it is a finding."""
+    def examine(
+        self, lag_seconds: float = 60.0, *, served: Collection[str] | None = None, only: str | None = None
+    ) -> Flow[list[Finding]]:
+        """Look for what is wrong with the rows; a row may be due for this long before it is a finding.
+
+        served: the queues of live workers, where they are known and the tables' queues go by those names.
+        only: one of `checks`; None makes all of them.
+        """
 
     @abstractmethod
     def is_audited(self) -> Flow[bool]:
