@@ -26,12 +26,13 @@ from holdfast.context import Around, Context, Middleware
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
 from holdfast.events import Event, JobsEnqueued, log_events
 from holdfast.flow import Flow, notifying
-from holdfast.handlers import USING, Handler
+from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.jobs.enqueueing import Drawn, again
 from holdfast.store import Store, Stores, migrate
 from holdfast.values.ids import new_id, new_ids
 from holdfast.values.options import (
+    USING,
     EnqueueKeywords,
     EnqueueOptions,
     HandlerOptions,

@@ -12,15 +12,21 @@ from holdfast.bound import Bound as Bound
 from holdfast.bound import likeness
 from holdfast.errors import ConfigError
 from holdfast.job import Job
-from holdfast.values.options import EnqueueKeywords, EnqueueOptions, HandlerOptions, StoreOptions, only_options, switch
+from holdfast.values.options import (
+    USING,
+    EnqueueKeywords,
+    EnqueueOptions,
+    HandlerOptions,
+    StoreOptions,
+    only_options,
+    switch,
+)
 from holdfast.values.payload import Signature
 from holdfast.values.rows import Enqueued, NewJob
 
 P = ParamSpec("P")
 # Covariant, so that a handler of `async def` is one of Coroutine, too: pyright gives it a class of its own.
 R_co = TypeVar("R_co", covariant=True)
-# What `using` takes, in the order of its signature.
-USING = ("tx", "notify", *EnqueueKeywords.__annotations__)
 
 
 class Application(Protocol):

@@ -21,7 +21,12 @@ FILES = sorted(ROOMS.glob("**/sql/*.sql"))
 
 def test_the_files_of_a_room_hold_the_same_queries_and_fragments_in_the_same_order() -> None:
     assert own_rooms() == ["admin", "jobs", "store", "worker"]
-    assert list(POSTGRES) == list(SQLITE) == list(queries("mysql"))
+    every = [list(queries(dialect)) for dialect in ("postgres", "mysql", "sqlite")]
+    # What is one statement twice in one file only is a fragment of that file's own.
+    shared = set.intersection(*map(set, every))
+    for names in every:
+        assert [name for name in names if name in shared] == [name for name in POSTGRES if name in shared]
+    assert set().union(*every) - shared == {"added_job"}
     for room in own_rooms():
         assert list(written_in(room, "postgres")) == list(written_in(room, "mysql")) == list(written_in(room, "sqlite"))
 

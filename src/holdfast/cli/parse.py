@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.values.retry import LONGEST
+
 if TYPE_CHECKING:
     # Click's types are generic only in its newer releases.
     _DurationType = click.ParamType[timedelta]
@@ -22,7 +24,6 @@ else:
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d|w)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
-_LONGEST = 100 * 366 * 86_400.0
 
 
 class Duration(_DurationType):
@@ -36,7 +37,7 @@ class Duration(_DurationType):
         seconds = _seconds(str(value).strip().lower())
         if seconds is None:
             self.fail(f"{value!r} is not a duration: write seconds (30) or units (90s, 15m, 1h30m, 7d)", param, ctx)
-        if seconds > _LONGEST:
+        if seconds > LONGEST:
             self.fail(f"{value!r} is more than 100 years", param, ctx)
         return timedelta(seconds=seconds)
 
@@ -64,7 +65,7 @@ class Moment(_MomentType):
             pass
         # A bare number is refused: 2024 is more likely a year than seconds.
         seconds = None if text.isdigit() else _seconds(text.lower())
-        if seconds is None or seconds > _LONGEST:
+        if seconds is None or seconds > LONGEST:
             wanted = "2026-05-01, 2026-05-01T12:30+02:00, or 2h for two hours ago"
             self.fail(f"{value!r} is not a time: write {wanted}", param, ctx)
         return datetime.now(UTC) - timedelta(seconds=seconds)

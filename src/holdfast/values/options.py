@@ -20,6 +20,7 @@ from holdfast.values.retry import DAY, LONGEST_LEASE, Duration, OptionalSeconds,
 from holdfast.values.rows import Outcome
 
 __all__ = [
+    "USING",
     "EnqueueKeywords",
     "EnqueueOptions",
     "HandlerOptions",
@@ -130,6 +131,10 @@ class EnqueueKeywords(TypedDict, total=False):
     max_attempts: int | None
     lease: Duration | None
     headers: Mapping[str, str] | None
+
+
+# What `using` takes, in the order of its signature.
+USING = ("tx", "notify", *EnqueueKeywords.__annotations__)
 
 
 @dataclass(frozen=True)

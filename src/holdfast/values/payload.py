@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from msgspec import inspect as shapes
 
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge
-from holdfast.values.options import EnqueueKeywords
+from holdfast.values.options import USING
 
 _encode = msgspec.json.Encoder().encode
 _convert = msgspec.convert
@@ -30,8 +30,6 @@ _PLAIN = frozenset((str, int, bool, type(None)))
 _BYTES = (bytes, bytearray, memoryview)
 _SETS = (set, frozenset)
 _NOT_JSON = (*_BYTES, *_SETS, msgspec.Raw)
-# What belongs into `using(…)`, and is given to `enqueue` by mistake.
-_USING = ("tx", "notify", *EnqueueKeywords.__annotations__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +136,7 @@ class Signature:
     def _unexpected(self, name: str) -> str:
         if name == self.injected:
             return "it is given by the worker"
-        meant = f"did you mean .using({name}=…)? " if name in _USING else ""
+        meant = f"did you mean .using({name}=…)? " if name in USING else ""
         return f"unexpected; {meant}{self._takes()}"
 
     def _takes(self) -> str:

@@ -2,7 +2,7 @@
 insert into holdfast_jobs
     (id, queue, kind, payload, available_at, created_at, max_attempts
     )
-values (?, ?, ?, ?,
+    values (?, ?, ?, ?,
     ?
     , ?, ?
     )
@@ -15,7 +15,7 @@ insert into holdfast_jobs
     , key
     , bucket
     )
-values (?, ?, ?, ?,
+    values (?, ?, ?, ?,
     ?
     , ?, ?
     , ?

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from holdfast.errors import ConfigError, LeaseLost
-from holdfast.flow import Rows, Steps, ask, flow
-from holdfast.foreign.queries import Queries
+from holdfast.errors import ConfigError
+from holdfast.flow import Steps, ask, flow
+from holdfast.foreign.tables import ForeignTables, Holding
 from holdfast.life.source import Renewed, Settled, without_parks
 from holdfast.values.options import storable
 from holdfast.values.retry import whole
@@ -29,10 +29,9 @@ _HOLDER = re.compile(r"/(\d+)/(\d+)$")
 
 
 @dataclass(frozen=True)
-class DurableTables:
+class DurableTables(ForeignTables):
     """Where the tasks and results are, and how long a claim holds without renewal."""
 
-    queries: Queries
     partition: str | None = None
     lease_ms: int = 30_000
     # How many workers may vanish with one attempt of a step before that attempt fails.
@@ -57,9 +56,6 @@ class DurableTables:
         """Read the database's clock in milliseconds."""
         [[stored]] = yield from ask("clock")
         return int(when(stored).timestamp() * 1000)
-
-    def ask(self, name: str, **params: Any) -> Steps[Rows]:
-        return self.queries.ask(name, **params)
 
 
 class Task(NamedTuple):
@@ -106,8 +102,29 @@ def _token(worker: str, fence: int) -> str:
     return f"{worker[:140]}/{fence}/"
 
 
-def _ours(rows: Rows, worker: str, fence: int) -> bool:
-    return bool(rows) and (Task(*rows[0]).claimed_by or "").startswith(_token(worker, fence))
+class _Holding(Holding[Task, int]):
+    """Tasks that a worker has claimed."""
+
+    tables: DurableTables
+
+    def __init__(self, tables: DurableTables, worker: str) -> None:
+        super().__init__(tables)
+        self._worker = worker
+
+    def read(self, row: Sequence[Any]) -> Task:
+        return Task(*row)
+
+    def is_ours(self, row: Task, lease: Lease | End) -> bool:
+        return (row.claimed_by or "").startswith(_token(self._worker, lease.fence))
+
+    def is_free(self, row: Task) -> bool:
+        return row.claimed_by is None
+
+    def put_off(self, lease: Lease, now: int) -> Steps[None]:
+        yield from self.tables.ask("renew", id=lease.id, at=now)
+
+    def end(self, row: Task, end: Finish | PutBack, now: int) -> Steps[None]:
+        yield from _end(self.tables, row, end, now)
 
 
 @flow
@@ -204,13 +221,7 @@ def renew(tables: DurableTables, leases: Sequence[Lease], worker: str) -> Steps[
     Commits: its own. After a crash: the tasks are free again a lease after the last renewal.
     """
     now = yield from tables.now()
-    kept: set[str] = set()
-    for lease in leases:
-        rows = yield from tables.ask("held", id=lease.id)
-        if _ours(rows, worker, lease.fence):
-            yield from tables.ask("renew", id=lease.id, at=now)
-            kept.add(lease.job_id)
-    return Renewed(kept, set())
+    return (yield from _Holding(tables, worker).renew(leases, now))
 
 
 @flow
@@ -223,23 +234,7 @@ def settle(tables: DurableTables, ends: Sequence[End], worker: str) -> Steps[Set
     """
     writes = without_parks(ends, "The tables of a durable engine")
     now = yield from tables.now()
-    settled = Settled()
-    for end in writes:
-        rows = yield from tables.ask("held", id=end.id)
-        if _ours(rows, worker, end.fence):
-            yield from _end(tables, Task(*rows[0]), end, now)
-            settled.done.add(str(end.id))
-        elif _written_before(rows, end):
-            settled.done.add(str(end.id))
-        else:
-            settled.lost.add(str(end.id))
-    return settled
-
-
-def _written_before(rows: Rows, end: Finish | PutBack) -> bool:
-    if isinstance(end, PutBack):
-        return bool(rows) and Task(*rows[0]).claimed_by is None
-    return not rows
+    return (yield from _Holding(tables, worker).settle(writes, now))
 
 
 def _end(tables: DurableTables, task: Task, end: Finish | PutBack, now: int) -> Steps[None]:
@@ -309,8 +304,6 @@ def complete(tables: DurableTables, lease: Lease, result: str | None, worker: st
 
     Commits: with the caller's transaction. Raises: LeaseLost.
     """
-    rows = yield from tables.ask("held", id=lease.id)
-    if not _ours(rows, worker, lease.fence):
-        raise LeaseLost(lease.job_id, lease.fence)
+    task = yield from _Holding(tables, worker).held(lease)
     now = yield from tables.now()
-    yield from _record(tables, Task(*rows[0]), "completed", result or "null", None, now, lease.fence)
+    yield from _record(tables, task, "completed", result or "null", None, now, lease.fence)

@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from holdfast.errors import ConfigError, LeaseLost, PayloadTooLarge
-from holdfast.flow import Rows, Steps, ask, flow
+from holdfast.errors import ConfigError, PayloadTooLarge
+from holdfast.flow import Steps, ask, flow
 from holdfast.foreign.pdo.dead_letter_format import Death, death_of, letter_text, malformed_text, rewritten, size
 from holdfast.foreign.pdo.envelope import LONGEST, Envelope, Malformed, new, read, write
-from holdfast.foreign.queries import Queries
+from holdfast.foreign.tables import ForeignTables, Holding
 from holdfast.life.source import Renewed, Settled, without_parks
 from holdfast.values.options import text
 from holdfast.values.retry import Duration, Retry, seconds, whole
@@ -53,10 +53,9 @@ class Backoff(Retry):
 
 
 @dataclass(frozen=True)
-class PdoTables:
+class PdoTables(ForeignTables):
     """Where the rows are and how the PHP side is set up; `retry_after` and `timezone` must be the same everywhere."""
 
-    queries: Queries
     queue: str = "default"
     retry_after: int = 90
     timezone: str = "UTC"
@@ -104,9 +103,6 @@ class PdoTables:
         """Read the database's clock; `alone` where what follows needs no transaction with it."""
         [[stored]] = yield from ask("clock", alone=alone)
         return when(stored)
-
-    def ask(self, name: str, **params: Any) -> Steps[Rows]:
-        return self.queries.ask(name, **params)
 
 
 class Stored(NamedTuple):
@@ -386,6 +382,34 @@ def _ms(now: datetime) -> int:
     return int(now.timestamp() * 1000)
 
 
+class _Holding(Holding[Stored, datetime]):
+    """Rows that a worker has reserved; `stamps` knows by which times."""
+
+    tables: PdoTables
+
+    def __init__(self, tables: PdoTables, stamps: Stamps) -> None:
+        super().__init__(tables)
+        self._stamps = stamps
+
+    def read(self, row: Sequence[Any]) -> Stored:
+        return Stored.of(row)
+
+    def is_ours(self, row: Stored, lease: Lease | End) -> bool:
+        return row.reserved_at is not None and str(row.reserved_at) in self._stamps.of(lease)
+
+    def is_free(self, row: Stored) -> bool:
+        return row.reserved_at is None
+
+    def put_off(self, lease: Lease, now: datetime) -> Steps[None]:
+        at = self.tables.stamp(now)
+        # Known before it is written: an outcome may be settled before the answer to this comes back.
+        self._stamps.add(lease, at)
+        yield from self.tables.ask("stamp", id=lease.id, at=at)
+
+    def end(self, row: Stored, end: Finish | PutBack, now: datetime) -> Steps[None]:
+        yield from _end(self.tables, row, end, now)
+
+
 @flow
 def renew(tables: PdoTables, leases: Sequence[Lease], stamps: Stamps) -> Steps[Renewed]:
     """Write the times of reservations again, so that they do not go stale while their handlers run.
@@ -393,22 +417,8 @@ def renew(tables: PdoTables, leases: Sequence[Lease], stamps: Stamps) -> Steps[R
     Commits: its own. After a crash: they go stale `retry_after` after the last renewal.
     """
     now = yield from tables.now()
-    at = tables.stamp(now)
     stamps.forget_before(tables.stamp(now - timedelta(days=1)))
-    kept: set[str] = set()
-    for lease in leases:
-        rows = yield from tables.ask("held", id=lease.id)
-        if rows and _ours(rows, stamps.of(lease)):
-            # Known before it is written: an outcome may be settled before the answer to this comes back.
-            stamps.add(lease, at)
-            yield from tables.ask("stamp", id=lease.id, at=at)
-            kept.add(lease.job_id)
-    return Renewed(kept, set())
-
-
-def _ours(rows: Rows, stamps: Collection[str]) -> bool:
-    reserved_at = Stored.of(rows[0]).reserved_at
-    return reserved_at is not None and str(reserved_at) in stamps
+    return (yield from _Holding(tables, stamps).renew(leases, now))
 
 
 @flow
@@ -421,23 +431,7 @@ def settle(tables: PdoTables, ends: Sequence[End], stamps: Stamps) -> Steps[Sett
     """
     writes = without_parks(ends, "The tables of PHP queues")
     now = yield from tables.now()
-    settled = Settled()
-    for end in writes:
-        rows = yield from tables.ask("held", id=end.id)
-        if rows and _ours(rows, stamps.of(end)):
-            yield from _end(tables, Stored.of(rows[0]), end, now)
-            settled.done.add(str(end.id))
-        elif _written_before(rows, end):
-            settled.done.add(str(end.id))
-        else:
-            settled.lost.add(str(end.id))
-    return settled
-
-
-def _written_before(rows: Rows, end: Finish | PutBack) -> bool:
-    if isinstance(end, PutBack):
-        return bool(rows) and Stored.of(rows[0]).reserved_at is None
-    return not rows
+    return (yield from _Holding(tables, stamps).settle(writes, now))
 
 
 def _end(tables: PdoTables, row: Stored, end: Finish | PutBack, now: datetime) -> Steps[None]:
@@ -458,7 +452,5 @@ def complete(tables: PdoTables, lease: Lease, stamps: Stamps) -> Steps[None]:
     Commits: with the caller's transaction. Raises: LeaseLost, also for a row that is gone: the effect would be
     committed a second time.
     """
-    rows = yield from tables.ask("held", id=lease.id)
-    if not rows or not _ours(rows, stamps.of(lease)):
-        raise LeaseLost(lease.job_id, lease.fence)
+    yield from _Holding(tables, stamps).held(lease)
     yield from tables.ask("ack", id=lease.id)

@@ -10,60 +10,43 @@
 -- that was written by hand stop nobody else; numbers at their ends stay there.
 -- Differs throughout: no row locks and no SKIP LOCKED: a writing transaction starts with BEGIN IMMEDIATE and is alone.
 
+-- fragment added_job: the columns and values of one job; the other databases write those of a batch in another way.
+    (id, queue, kind, payload, available_at, created_at, max_attempts
+    , priority  -- when priority
+    , headers  -- when headers
+    , lease_ms  -- when lease_ms
+    , key  -- when key
+    , bucket  -- when bucket
+    , unique_key  -- when unique_key
+    )
+    values (:id, :queue, :kind, :payload,
+    coalesce(:run_at,  -- when run_at
+    :now
+        + :delay_ms * 1000  -- when delay_ms
+    )  -- when run_at
+    , :now, :max_attempts
+    , :priority  -- when priority
+    , :headers  -- when headers
+    , :lease_ms  -- when lease_ms
+    , :key  -- when key
+    , :bucket  -- when bucket
+    , :unique_key  -- when unique_key
+    )
+
 -- enqueue: add one job.
 -- An id that is there adds nothing, so a lost reply to COMMIT may be answered by running it again; `take_back` sees to
 -- jobs that were finished meanwhile. What is NULL, or 0 by default, is left out: it takes time to bind, to send
 -- and to read.
 -- Differs: nothing to notify; workers watch PRAGMA data_version.
 insert into holdfast_jobs
-    (id, queue, kind, payload, available_at, created_at, max_attempts
-    , priority  -- when priority
-    , headers  -- when headers
-    , lease_ms  -- when lease_ms
-    , key  -- when key
-    , bucket  -- when bucket
-    , unique_key  -- when unique_key
-    )
-values (:id, :queue, :kind, :payload,
-    coalesce(:run_at,  -- when run_at
-    :now
-        + :delay_ms * 1000  -- when delay_ms
-    )  -- when run_at
-    , :now, :max_attempts
-    , :priority  -- when priority
-    , :headers  -- when headers
-    , :lease_ms  -- when lease_ms
-    , :key  -- when key
-    , :bucket  -- when bucket
-    , :unique_key  -- when unique_key
-    )
+    -- insert added_job
 on conflict do nothing;
 
 -- enqueue_alike: add a batch of jobs that differ in id and payload only.
 -- Differs: run once per row by executemany; reading the fields out of JSON took 1.3 to 3.1 times its CPU (5,000 rows).
 -- bind: rows
 insert into holdfast_jobs
-    (id, queue, kind, payload, available_at, created_at, max_attempts
-    , priority  -- when priority
-    , headers  -- when headers
-    , lease_ms  -- when lease_ms
-    , key  -- when key
-    , bucket  -- when bucket
-    , unique_key  -- when unique_key
-    )
-values (:id, :queue, :kind, :payload,
-    coalesce(:run_at,  -- when run_at
-    :now
-        + :delay_ms * 1000  -- when delay_ms
-    )  -- when run_at
-    , :now, :max_attempts
-    , :priority  -- when priority
-    , :headers  -- when headers
-    , :lease_ms  -- when lease_ms
-    , :key  -- when key
-    , :bucket  -- when bucket
-    , :unique_key  -- when unique_key
-    )
+    -- insert added_job
 on conflict do nothing;
 
 -- enqueue_many: add a batch of jobs of any sort.
