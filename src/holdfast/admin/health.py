@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.flow import Steps, ask, flow
@@ -116,14 +115,6 @@ def database_file() -> Steps[str | None]:
     """Read the path of the file that holds the tables; None where a server or the memory does."""
     [[path]] = yield from ask("database_file", alone=True)
     return path or None
-
-
-def wal_bytes(file: str) -> int | None:
-    """Ask the disk (this is not a flow) for the size of the log beside a SQLite file; None where it cannot be read."""
-    try:
-        return Path(f"{file}-wal").stat().st_size
-    except OSError:
-        return None
 
 
 def _when(stored: Any) -> datetime | None:

@@ -95,7 +95,7 @@ def workers(patient: Patient) -> Iterator[Finding]:
 
 
 def transactions(patient: Patient) -> Iterator[Finding]:
-    if patient.store.embedded:
+    if not patient.store.dialect.ends_holder:
         return
     found = patient.store.run(health.long_transactions(patient.long))
     cures = {
@@ -114,15 +114,15 @@ def transactions(patient: Patient) -> Iterator[Finding]:
 
 
 def tables(patient: Patient) -> Iterator[Finding]:
-    bloated = False
+    bloated, clean = False, patient.store.dialect.cleans_table
     for table in patient.store.run(health.table_health()):
         dead, live = table.dead_rows or 0, table.live_rows or 0
-        if not patient.store.embedded and dead > max(DEAD_ROWS, live):
+        if clean and dead > max(DEAD_ROWS, live):
             bloated = True
             last = "never" if table.last_autovacuum is None else f"{age(datetime.now(UTC) - table.last_autovacuum)} ago"
             seen = f"{table.table}: {dead:,} dead rows beside {live:,} live ones; last autovacuum {last}"
-            vacuum = f"`vacuum (analyze) {table.table}`"
-            do = f"end what keeps PostgreSQL from cleaning up dead rows (see transactions), then {vacuum}"
+            by_hand = f"`{clean.format(table=table.table)}`"
+            do = f"end what keeps the database from cleaning up dead rows (see transactions), then {by_hand}"
             yield Finding("tables", "warning", seen, do)
     if not bloated:
         yield Finding("tables", "ok", "no table carries many dead rows")
@@ -131,9 +131,8 @@ def tables(patient: Patient) -> Iterator[Finding]:
 def indexes(patient: Patient) -> Iterator[Finding]:
     missing = patient.store.run(health.missing_indexes())
     for name in missing:
-        do = (
-            "create it again as `holdfast migrate sql` shows (PostgreSQL: concurrently; drop it first if it is invalid)"
-        )
+        mind = f" ({advice})" if (advice := patient.store.dialect.remakes_index) else ""
+        do = f"create it again as `holdfast migrate sql` shows{mind}"
         yield Finding("indexes", "problem", f"{name} is missing or not valid: claims get slow", do)
     if not missing:
         yield Finding("indexes", "ok", "all are there")

@@ -89,7 +89,8 @@ class Dialect(ABC):
     # mark is gone, because the transaction is another one by then; the error names `MARK`.
     mark: ClassVar[str] = ""
     insist: ClassVar[str] = ""
-    # True where there is no async driver: async callers get the sync pump on a thread.
+    # True where the database is a library in our process: it has no server, no clock of its own and no async driver, so
+    # that async callers get the sync pump on a thread.
     embedded: ClassVar[bool] = False
     # Whether what wakes workers tells of every commit, and not of new jobs of ours alone.
     hears_every_commit: ClassVar[bool] = False
@@ -109,6 +110,10 @@ class Dialect(ABC):
     notifies: ClassVar[bool] = False
     # How to end what holds an old snapshot, by what it is, with its {pid} or {name}.
     ends_holder: ClassVar[Mapping[str, str]] = {}
+    # How to clean a {table} of dead rows by hand; empty where they are not counted, or need nobody.
+    cleans_table: ClassVar[str] = ""
+    # What to mind when an index is made again under running workers.
+    remakes_index: ClassVar[str] = ""
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options

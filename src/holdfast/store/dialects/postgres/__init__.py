@@ -70,6 +70,8 @@ class Postgres(Dialect):
         "prepared": "rollback prepared '{name}'",
         "slot": "select pg_drop_replication_slot('{name}')",
     }
+    cleans_table: ClassVar[str] = "vacuum (analyze) {table}"
+    remakes_index: ClassVar[str] = "concurrently; drop it first if it is invalid"
     # No savepoint: SET TRANSACTION would be refused after it. The cast fails if the setting went with its transaction.
     mark: ClassVar[str] = "set local holdfast.lent = 'on'"
     insist: ClassVar[str] = (
