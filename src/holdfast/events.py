@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -30,19 +31,19 @@ class Event(msgspec.Struct, frozen=True):
         return msgspec.structs.asdict(self)
 
     def __str__(self) -> str:
-        told = {name: value for name, value in self.fields().items() if value not in (None, "")}
-        shown = ", ".join(f"{name}={_rounded(value)}" for name, value in told.items())
-        return f"{_words(self.name)}: {shown}" if shown else _words(self.name)
+        told = [
+            # Seconds to the microsecond: what a clock says beyond that is noise.
+            f"{name}={round(value, 6) if isinstance(value, float) else value}"
+            for name, value in self.fields().items()
+            if value is not None and value != ""
+        ]
+        return f"{_words(self.name)}: {', '.join(told)}" if told else _words(self.name)
 
 
+@cache
 def _words(name: str) -> str:
     """WorkerStarted → worker started."""
     return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
-
-
-def _rounded(value: Any) -> Any:
-    """Seconds to the microsecond: what a clock says beyond that is noise."""
-    return round(value, 6) if isinstance(value, float) else value
 
 
 class JobsEnqueued(Event, frozen=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import psycopg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from holdfast import Fatal, Holdfast, Job, Retry
+from holdfast import Cancel, Fatal, Holdfast, Job, Retry, Snooze
 from holdfast.errors import WrongColour
 from holdfast.testing.inline import aassert_enqueued, aenqueued, arun_due, assert_enqueued, enqueued, run_due
 
@@ -70,6 +71,20 @@ def test_retries_and_delays_run_when_time_is_moved_ahead(hf):
     assert run_due(hf) == []
     assert [one.outcome for one in run_due(hf, ahead=3600, raise_errors=False)] == ["retried"]
     assert [one.outcome for one in run_due(hf, ahead=7200)] == ["done"]
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.CRITICAL])
+def test_what_became_of_a_job_is_told_whether_or_not_somebody_listens(hf, caplog, level):
+    caplog.set_level(level, "holdfast")
+    answers = {"done": 1, "retried": Retry(), "snoozed": Snooze(60), "cancelled": Cancel(), "dead": Fatal()}
+
+    @hf.job
+    async def act(answer: str) -> object:
+        return answers[answer]
+
+    for answer in answers:
+        act.enqueue(answer=answer)
+    assert [one.outcome for one in run_due(hf, raise_errors=False)] == list(answers)
 
 
 def test_a_fatal_error_goes_to_the_dead_letters(hf):

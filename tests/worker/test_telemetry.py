@@ -1,12 +1,15 @@
 """What events say for metrics and traces: source, queue, how long a job waited and ran, and the size of batches."""
 
 import asyncio
+import logging
+import math
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast import Cancel, Fatal, Holdfast, Retry, Snooze, events
+from holdfast.values.rows import Lease
 from holdfast.worker.work import Work
 from tests.worker.stage import Stage
 
@@ -107,3 +110,49 @@ def test_nothing_is_measured_for_jobs_that_are_done_when_nobody_listens(
     job = act.enqueue()
     sqlite_stage.work(hf=quiet)
     assert (sqlite_stage.state(job), measured) == ("done", [])
+
+
+def test_nothing_is_measured_for_jobs_that_fail_when_nobody_listens(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    measured: list[Work] = []
+    monkeypatch.setattr(Work, "waited", lambda work: measured.append(work))
+    caplog.set_level(logging.CRITICAL, "holdfast")
+    quiet = Holdfast(sqlite_stage.url)
+
+    @quiet.job(retry=AT_ONCE)
+    async def act() -> None:
+        raise ValueError("again and again")
+
+    job = act.enqueue()
+    sqlite_stage.work(hf=quiet, poll=0.02)
+    assert (sqlite_stage.state(job), len(sqlite_stage.show(job).errors), measured) == ("dead", 2, [])
+
+
+def test_failures_are_logged_for_people(sqlite_stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    quiet = Holdfast(sqlite_stage.url)
+
+    @quiet.job(retry=AT_ONCE)
+    async def act() -> None:
+        raise ValueError("again and again")
+
+    job = act.enqueue()
+    sqlite_stage.work(hf=quiet, poll=0.02)
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "holdfast"]
+    [retried] = [line for level, line in lines if level == "WARNING"]
+    [dead] = [line for level, line in lines if level == "ERROR"]
+    about = f"id={job.id}, kind=act, queue=default, attempt"
+    said = "error=ValueError: again and again, source=jobs, waited="
+    assert (retried[:20], dead[:17]) == ("job retried: worker=", "job dead: worker=")
+    assert f"{about}=1, delay=0.0, {said}" in retried
+    assert f"{about}=2, {said}" in dead
+
+
+@pytest.mark.parametrize("due", [math.inf, -math.inf, math.nan, 2**63 - 1, -(2**63), "noon", None])
+def test_a_due_time_that_is_in_no_calendar_is_no_trouble(due: Any) -> None:
+    lease = Lease("1", "default", "act", "{}", None, None, 0, 1, 5, 1, 1000, due, 0)
+    work = Work(lease, None, True, 1.0)  # type: ignore[arg-type]
+    work.started = 1.0
+    waited = work.waited()
+    assert waited is not None
+    assert 0 <= waited < 1e12

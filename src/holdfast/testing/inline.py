@@ -24,7 +24,7 @@ from holdfast.testing.django_tests import check_database
 from holdfast.values.failure import words
 from holdfast.values.payload import decode_value
 from holdfast.values.retry import Duration, seconds
-from holdfast.values.rows import Finish, Lease
+from holdfast.values.rows import End, Finish, Lease, PutBack
 from holdfast.values.views import JobView
 from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
@@ -145,9 +145,15 @@ class _Inline:
 
 def _ran(ended: Ended, result: Any) -> Ran:
     lease = ended.work.lease
-    # No event: nobody listens to jobs that are done.
-    outcome = "done" if ended.event is None else _OUTCOMES.get(type(ended.event), "done")
+    # No event: nobody listens to it.
+    outcome = _written(ended.write) if ended.event is None else _OUTCOMES.get(type(ended.event), "done")
     return Ran(lease.job_id, lease.kind, outcome, result, None if ended.error is None else words(ended.error))
+
+
+def _written(write: End | None) -> str:
+    if isinstance(write, PutBack):
+        return "snoozed" if write.attempts_back else "retried"
+    return write.outcome if isinstance(write, Finish) else "done"
 
 
 _OUTCOMES: dict[type[events.Event], str] = {

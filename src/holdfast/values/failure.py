@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import traceback as tracebacks
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
 
 from holdfast.errors import Fatal
+from holdfast.values.tracebacks import formatted
 
 MESSAGE_LIMIT = 2_000
 NAME_LIMIT = 500
@@ -66,15 +67,17 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         started_at: datetime | str,
         failed_at: datetime | str,
         limit: int = 10_000,
+        named: str | None = None,
     ) -> ErrorRecord:
         """Describe an exception, whatever it does when asked for its text, its code or its class.
 
         The traceback keeps its last `limit` characters, where the failure is; the message keeps its first 2,000.
+        `named` is the type of an end that is nobody's exception.
         """
         message, fatal = words(exc), fatal_in(exc)
         return cls(
             attempt=attempt,
-            type=type_name(exc),
+            type=type_name(exc) if named is None else named,
             message=_head(message, MESSAGE_LIMIT),
             traceback=_tail(_traceback(exc, message), limit),
             worker=_storable(worker),
@@ -128,7 +131,9 @@ def fatal_in(error: BaseException) -> Fatal | None:
     try:
         if issubclass(type(error), Fatal):
             return error  # type: ignore[return-value]
-        parts = error.exceptions if issubclass(type(error), BaseExceptionGroup) else ()  # type: ignore[attr-defined]
+        if not issubclass(type(error), BaseExceptionGroup):
+            return None
+        parts = error.exceptions  # type: ignore[attr-defined]
         return next((found for part in parts if (found := fatal_in(part)) is not None), None)
     except BaseException:
         return None
@@ -151,7 +156,7 @@ def _code(fatal: Fatal) -> str | int | None:
 
 def _traceback(exc: BaseException, message: str) -> str:
     try:
-        return _storable("".join(tracebacks.format_exception(exc)))
+        return _storable(formatted(exc))
     except BaseException:
         # Chained or grouped exceptions may fail in their turn, or the source cannot be read.
         return f"{type_name(exc)}: {message}"
@@ -159,6 +164,9 @@ def _traceback(exc: BaseException, message: str) -> str:
 
 def _storable(text: str) -> str:
     """Replace what some database cannot keep as text."""
+    if text.isascii() and "\0" not in text:
+        # To look for it by the pattern takes 5 µs for 1,000 characters.
+        return text
     return _UNSTORABLE.sub("\ufffd", text)
 
 
@@ -172,3 +180,14 @@ def _tail(text: str, limit: int) -> str:
 
 def _iso(moment: datetime | str) -> str:
     return moment if isinstance(moment, str) else moment.isoformat()
+
+
+def iso(moment: float) -> str:
+    """Write seconds since 1970 as `datetime.isoformat` writes them in UTC, in half the time."""
+    second, rest = divmod(round(moment * 1_000_000), 1_000_000)
+    return f"{_second(second)}.{rest:06}+00:00" if rest else f"{_second(second)}+00:00"
+
+
+@lru_cache(maxsize=16)
+def _second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()

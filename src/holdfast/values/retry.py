@@ -30,6 +30,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def seconds(value: Duration, field: str, *, at_least: float = 0.0, at_most: float = LONGEST) -> float:
     """Read seconds or a timedelta as float seconds."""
+    if type(value) is float and at_least <= value <= at_most:
+        return value
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if not is_number(number):
         raise ConfigError(field, "must be seconds (int or float) or a timedelta", value)

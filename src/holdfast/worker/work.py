@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine, Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from holdfast import events
@@ -95,17 +94,19 @@ class Work:
         """Tell whether the handler's own transaction has completed it."""
         return self.job is not None and self.job.settled
 
-    @property
-    def started_at(self) -> datetime:
-        """When the attempt began, by the host's clock: for the error record and for events only."""
+    def started_at(self) -> float:
+        """Return when the attempt began, by the host's clock in seconds since 1970: for records and events only."""
         running = time.monotonic() - self.started if self.started else 0.0
-        return datetime.fromtimestamp(time.time() - running, UTC)
+        return time.time() - running
 
     def waited(self) -> float | None:
         """Return the seconds from the moment the job was due to its start, by the host's clock; None before that."""
         if not self.started:
             return None
-        return max(0.0, (self.started_at - when(self.lease.available_at)).total_seconds())
+        due = self.lease.available_at
+        # Most claims give microseconds: a datetime is made of anything else, and of what is in no calendar.
+        usual = type(due) in (int, float) and 0 < due < 1e17
+        return max(0.0, self.started_at() - (due / 1_000_000 if usual else when(due).timestamp()))
 
 
 class Ended:
