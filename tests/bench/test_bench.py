@@ -1,5 +1,6 @@
 """The benchmark runs on every database and leaves every row in the table and in the file. No times are asserted."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,6 +12,9 @@ import pymysql
 import pytest
 
 import holdfast
+from holdfast.bench.effects import Effects
+from holdfast.bench.ours import Ours
+from holdfast.bench.serve import Served
 from holdfast.bench.side import before
 from holdfast.errors import ConfigError
 from holdfast.store.dialects.mysql import split_url
@@ -23,6 +27,12 @@ ROWS = [
     "drain, async def, kept",
     "drain, async def, deleted",
     "drain, def, kept",
+    "drain, many queues",
+    "effect and completion, async def",
+    "effect and completion, def",
+    "handler returns Retry once",
+    "handler raises once",
+    "handler raises once, own words",
     "flow of 100/s p50",
     "flow of 100/s p99",
     "idle latency p50",
@@ -86,6 +96,22 @@ def test_another_checkout_takes_part_in_the_same_rounds(sqlite_url: str, tmp_pat
     assert "of before" in done.stdout
 
 
+def test_what_a_checkout_lacks_is_missing_in_its_row_alone(sqlite_url: str) -> None:
+    async def whole() -> list[dict[str, object]]:
+        ours = Ours(sqlite_url, "hf", Effects("hf"))
+        ours._kinds["tomorrow"] = ("job_of_tomorrow", len, {})
+        served = Served(ours)
+        await ours.install()
+        asked = {"do": "enqueue_many", "count": 1, "per_call": 1}
+        answers = [await served.answer({**asked, "handler": name}) for name in ("tomorrow", "async def")]
+        await ours.close()
+        return answers
+
+    missing, added = asyncio.run(whole())
+    assert "no attribute 'job_of_tomorrow'" in str(missing["error"])
+    assert "error" not in added
+
+
 def test_what_is_not_a_checkout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="before: must be a checkout"):
         before(tmp_path)
@@ -95,6 +121,8 @@ def sides_of(row: dict[str, str]) -> set[str]:
     """Statements are counted on MariaDB, and on a PostgreSQL server only where pg_stat_statements is loaded."""
     if row["name"] == "idle, statements" and row["database"] != "MariaDB":
         return set()
+    if row["name"] == "drain, many queues":
+        return {"holdfast", "one queue"}
     single = row["database"] == "MariaDB" and row["name"] == "drain, async def, kept"
     return {"holdfast", "raw"} | ({"one by one"} if single else set())
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.bench.counters import Counts, NoCounters
 from holdfast.bench.measure import Figure, Reading, Result, Row, Size, measured, quantile
-from holdfast.bench.rows import drain
+from holdfast.bench.rows import drain, effect
 from holdfast.bench.side import Side, Spec
 
 
@@ -129,9 +129,10 @@ for line in sys.stdin:
     asked = json.loads(line)["do"]
     if asked == "die":
         sys.exit(3)
-    answers = {"unfinished": {"value": 7}, "drain": {"value": 1.0}, "fail": {"error": "fail: it broke"}}
+    values = {"unfinished": 7, "drain": 1.0, "effects": 3}
+    answer = {"error": "fail: it broke"} if asked == "fail" else {"value": values.get(asked), "seconds": 0.5}
     if asked != "nothing":
-        print(json.dumps({"value": None, "seconds": 0.5} | answers.get(asked, {})), flush=True)
+        print(json.dumps(answer), flush=True)
 """
 
 
@@ -175,4 +176,21 @@ def test_a_drain_that_leaves_jobs_is_no_figure() -> None:
             await side.stop()
 
     with pytest.raises(AssertionError, match="7 jobs are left"):
+        asyncio.run(whole())
+
+
+def test_an_effect_that_is_not_there_once_is_no_figure() -> None:
+    """The child's handlers write nothing: whatever was drained, the table stays as it was."""
+
+    async def drained(side: Side, **_: object) -> Reading:
+        return Reading([1.0])
+
+    async def whole() -> None:
+        side = Side(Spec("child", (sys.executable, "-c", CHILD)), "sqlite://", "hf")
+        try:
+            await effect(drained, Size.quick(), "effect, def", side)
+        finally:
+            await side.stop()
+
+    with pytest.raises(AssertionError, match="child did 200 jobs, and their effect is there 0 times"):
         asyncio.run(whole())

@@ -36,6 +36,16 @@ def test_every_side_has_its_line() -> None:
     ]
 
 
+def test_a_row_may_have_another_reference() -> None:
+    figures = {"holdfast": Figure.of([600.0]), "one queue": Figure.of([1_000.0])}
+    queues = Result("SQLite", "drain, many queues", "jobs/s", figures, reference="one queue")
+
+    [[ours, one]] = report.lines([queues])
+
+    assert (ours[5], one[5]) == ("0.60 of one queue", "")
+    assert report.rows_json([queues])[0]["ratio"] == pytest.approx(0.6)
+
+
 def test_the_report_says_which_holdfast_it_was() -> None:
     assert report.machine()["packages"]["holdfast"] == __version__
 

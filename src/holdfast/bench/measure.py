@@ -21,6 +21,9 @@ class Size:
     many: int = 20_000
     per_call: int = 1_000
     drain: int = 60_000
+    effects: int = 8_000
+    failing: int = 20_000
+    queues: int = 1_000
     samples: int = 100
     rate: int = 1_000
     flow_seconds: float = 3.0
@@ -30,9 +33,13 @@ class Size:
     @classmethod
     def quick(cls) -> Size:
         """A smoke run: every row, no figures worth reading."""
-        return cls(
-            one=20, many=200, per_call=100, drain=200, samples=5, rate=100, flow_seconds=0.2, idle_seconds=0.3, rounds=1
-        )
+        few = cls(one=20, many=200, per_call=100, drain=200, effects=200, failing=200, queues=10, samples=5, rounds=1)
+        return replace(few, rate=100, flow_seconds=0.2, idle_seconds=0.3)
+
+    def part(self, share: float) -> Size:
+        """Drain a part of the jobs only."""
+        names = ("drain", "effects", "failing")
+        return replace(self, **{name: round(getattr(self, name) * share) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ class Row:
     """What is measured, and what a side must be able to do for it.
 
     Samples are told by the quantiles named; several figures of a round by the names of `parts` and their units.
-    `often` says how many rounds it takes for each that is asked for.
+    `often` says how many rounds it takes for each that is asked for, `reference` the side that ratios are made with.
     """
 
     name: str
@@ -61,6 +68,7 @@ class Row:
     quantiles: tuple[float, ...] = ()
     parts: tuple[tuple[str, Unit], ...] = ()
     often: float = 1.0
+    reference: str = "raw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +97,14 @@ class Result:
     figures: dict[str, Figure] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     """Guests that took part and failed, and how."""
+    reference: str = "raw"
 
-    def ratio(self, side: str, reference: str = "raw") -> float | None:
+    def ratio(self, side: str, reference: str = "") -> float | None:
         """Return a side's figure by that of the reference, where there is one: the median of the rounds' own ratios.
 
         What slows the machine for seconds slows both sides of a round, so the ratio leaves it out.
         """
+        reference = reference or self.reference
         if reference not in self.figures:
             return None
         pairs = zip(self.figures[side].rounds, self.figures[reference].rounds, strict=True)
@@ -126,7 +136,7 @@ async def measured(
                     await _excused(side, error)
                     missing[side.name] = str(error)
                     del readings[side.name]
-    return [replace(result, missing=missing) for result in _results(database, row, readings)]
+    return [replace(result, missing=missing, reference=row.reference) for result in _results(database, row, readings)]
 
 
 async def _excused(side: Side, error: RuntimeError) -> None:

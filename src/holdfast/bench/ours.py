@@ -6,14 +6,20 @@ It runs with the Holdfast of another checkout, too (`--before`), so it imports n
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from holdfast import Holdfast, admin
+from holdfast import Holdfast, Job, Retry, admin
 from holdfast.handlers import Bound
+
+if TYPE_CHECKING:
+    from holdfast.bench.effects import Effects
 
 KEPT, DELETED, STAMPED = "kept", "deleted", "stamped"
 # Attempts at once. A no-op handler never waits, so more slots change little; the default of a worker is 20.
@@ -23,21 +29,45 @@ CONCURRENCY = 20
 class Ours:
     """Holdfast on one database, with a table prefix of its own."""
 
-    def __init__(self, url: str, prefix: str) -> None:
+    def __init__(self, url: str, prefix: str, effect: Effects) -> None:
         self.app = Holdfast(url, prefix=prefix)
+        # A line for each failed attempt would measure the terminal; the raw loop writes none either.
+        logging.getLogger("holdfast").setLevel(logging.ERROR)
         self.app.queue(DELETED, retention=0)
-        self.app.job(kind="async def", queue=KEPT)(self._noop_async)
-        self.app.job(kind="def", queue=KEPT)(self._noop_def)
         self.app.job(kind="stamp", queue=STAMPED)(self._stamp)
+        self.effect = effect
+        self._update = effect.update({"postgres": "$1", "mysql": "%s", "sqlite": "?"}[self.app.store.dialect.name])
+        self._update_sync = effect.update("?" if self.app.store.embedded else "%s")
+        # By the name of a handler: how it is registered, what it is, and with which options.
+        self._kinds: dict[str, tuple[str, Any, dict[str, Any]]] = {
+            "async def": ("job", self._noop_async, {}),
+            "def": ("job", self._noop_def, {}),
+            "effect, async def": ("job", self._effect_async, {}),
+            "effect, def": ("job", self._effect_def, {}),
+            "returns Retry": ("job", self._returns_retry, {}),
+            "raises": ("job", self._raises, {"retry": Retry.after(0)}),
+            "raises, own words": ("job", self._raises_own_words, {"retry": Retry.after(0)}),
+        }
         self.stamps: list[float] = []
         self._over = asyncio.Event()
         self._left = 0
         self._computing = 0.0
         self._lock = threading.Lock()
         self._working = AsyncExitStack()
+        self._failed: set[int] = set()
+
+    def _handler(self, name: str) -> Any:
+        """Return a handler, registered at its first use: what an older Holdfast lacks then fails in its row alone."""
+        if name not in self.app.handlers:
+            how, handler, options = self._kinds[name]
+            getattr(self.app, how)(kind=name, queue=KEPT, **options)(handler)
+        return self.app.handlers[name]
 
     async def install(self) -> None:
         self.app.migrate()
+        with self.app.store.link() as link:
+            for statement in self.effect.make:
+                link.tell(statement)
 
     async def uninstall(self) -> None:
         with self.app.store.link() as link:
@@ -45,6 +75,7 @@ class Ours:
             tables = re.findall(r"create table (?:if not exists )?([^\s(]+)", made, re.IGNORECASE)
             for table in {*tables, self.app.store.dialect.table("meta")}:
                 link.tell(f"drop table if exists {table}")
+            link.tell(self.effect.drop)
 
     async def open(self) -> None:
         # So that the first job does not pay for the connection.
@@ -52,7 +83,14 @@ class Ours:
             pass
 
     async def close(self) -> None:
+        if "theirs" in self.__dict__:
+            self.theirs.close()
         await self.app.aclose()
+
+    @cached_property
+    def theirs(self) -> Any:
+        """A connection of the application's own."""
+        return self.app.store.dialect.connect(self.app.url)
 
     async def clear(self) -> None:
         empty = "delete from" if self.app.store.embedded else "truncate table"
@@ -61,29 +99,33 @@ class Ours:
                 link.tell(f"{empty} {self.app.store.dialect.table(table)}")
 
     async def enqueue_one(self, count: int) -> None:
-        noop = self.app.handlers["async def"]
+        noop = self._handler("async def")
         for order in range(count):
             noop.enqueue(order=order, amount=12.5)
 
     async def enqueue_in(self, count: int) -> None:
-        dialect = self.app.store.dialect
-        noop = self.app.handlers["async def"]
-        with closing(dialect.connect(self.app.url)) as theirs:
-            dialect.tell(theirs, dialect.begin)
-            for order in range(count):
-                noop.using(tx=theirs).enqueue(order=order, amount=12.5)
-            dialect.tell(theirs, "commit")
+        dialect, theirs = self.app.store.dialect, self.theirs
+        noop = self._handler("async def")
+        dialect.tell(theirs, dialect.begin)
+        for order in range(count):
+            noop.using(tx=theirs).enqueue(order=order, amount=12.5)
+        dialect.tell(theirs, "commit")
 
     async def aenqueue_one(self, count: int) -> None:
-        noop = self.app.handlers["async def"]
+        noop = self._handler("async def")
         for order in range(count):
             await noop.aenqueue(order=order, amount=12.5)
 
-    async def enqueue_many(self, count: int, per_call: int, handler: str = "async def", keep: bool = True) -> None:
-        noop = self.app.handlers[handler].using(queue=KEPT if keep else DELETED)
+    async def enqueue_many(
+        self, count: int, per_call: int, handler: str = "async def", keep: bool = True, queues: int = 1
+    ) -> None:
+        each = [self._handler(handler).using(queue=name) for name in self._queues(keep, queues)]
         for start in range(0, count, per_call):
             orders = range(start, min(start + per_call, count))
-            await self._add([noop.bind(order=order, amount=12.5) for order in orders])
+            await self._add([each[order % queues].bind(order=order, amount=12.5) for order in orders])
+
+    def _queues(self, keep: bool, queues: int) -> list[str]:
+        return [KEPT if keep else DELETED] if queues == 1 else [f"queue {number}" for number in range(queues)]
 
     async def _add(self, bound: list[Bound]) -> None:
         if self.app.store.embedded:
@@ -91,11 +133,13 @@ class Ours:
         else:
             await self.app.aenqueue_many(bound)
 
-    async def drain(self, count: int, keep: bool) -> float:
+    async def drain(self, count: int, keep: bool, handler: str = "async def", queues: int = 1) -> float:
+        self._handler(handler)
         self._left = count
+        self._failed.clear()
         self._over.clear()
         self._loop = asyncio.get_running_loop()
-        worker = self.app.worker(queues=[KEPT if keep else DELETED], concurrency=CONCURRENCY)
+        worker = self.app.worker(queues=self._queues(keep, queues), concurrency=CONCURRENCY)
         began = time.perf_counter()
         async with worker:
             await self._over.wait()
@@ -106,6 +150,9 @@ class Ours:
 
     async def unfinished(self) -> int:
         return await self.app.store.arun(admin.count_jobs(admin.Filter(states=("pending", "leased"))))
+
+    async def effects(self) -> int:
+        return int(self.theirs.execute(self.effect.count).fetchone()[0])
 
     async def work(self, busy: bool = False, keep: bool = True, computing: float = 0.0) -> None:
         self.stamps = []
@@ -133,6 +180,41 @@ class Ours:
     def _noop_def(self, order: int, amount: float) -> None:
         with self._lock:
             self._count()
+
+    async def _effect_async(self, job: Job, order: int, amount: float) -> None:
+        row = self.effect.row(order)
+        async with job.transaction() as tx:
+            await tx.execute(self._update, (row,) if self.app.store.embedded else row)
+        self._count()
+
+    def _effect_def(self, job: Job, order: int, amount: float) -> None:
+        with job.transaction() as tx:
+            tx.execute(self._update_sync, (self.effect.row(order),))
+        with self._lock:
+            self._count()
+
+    async def _returns_retry(self, order: int, amount: float) -> Retry | None:
+        if self._fails(order):
+            return Retry.after(0, "the other side is away")
+        self._count()
+        return None
+
+    async def _raises(self, order: int, amount: float) -> None:
+        if self._fails(order):
+            raise ConnectionError("the other side is away")
+        self._count()
+
+    async def _raises_own_words(self, order: int, amount: float) -> None:
+        if self._fails(order):
+            raise ConnectionError(f"the other side is away for order {order}")
+        self._count()
+
+    def _fails(self, order: int) -> bool:
+        """Tell whether this is the first attempt; by a set, because to ask for the job would have it made."""
+        if order in self._failed:
+            return False
+        self._failed.add(order)
+        return True
 
     def _count(self) -> None:
         self._left -= 1

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.bench.by_hand import Loops, age, payload, stamp, written
+from holdfast.bench.by_hand import ERROR, Jobs, Loops, age, effect_row, payload, stamp, written
+from holdfast.bench.effects import Effects
 from holdfast.store.dialects import dialect_for
 from holdfast.store.dialects.mysql.waker import LOOK_EVERY_SECONDS
 from holdfast.values.ids import new_id
@@ -25,7 +26,7 @@ TABLES = (
     " lease_expires_at datetime(6), attempts integer not null default 0,"
     " state enum('pending', 'leased') not null default 'pending',"
     " queue varchar(100) character set ascii collate ascii_bin not null, payload longtext not null,"
-    " leased_by varchar(100), key bench_raw_claim (state, queue, available_at, id)) engine = InnoDB",
+    " leased_by varchar(100), error text, key bench_raw_claim (state, queue, available_at, id)) engine = InnoDB",
     "create table bench_raw_done (id char(36) character set ascii collate ascii_bin not null primary key,"
     " fence bigint not null, available_at datetime(6) not null, finished_at datetime(6) not null,"
     " attempts integer not null, queue varchar(100) not null, payload longtext not null,"
@@ -33,7 +34,7 @@ TABLES = (
 )
 INSERT = "insert into bench_raw (id, queue, payload) values (%s, %s, %s)"
 PICK = """
-select id, fence + 1, payload from bench_raw force index (bench_raw_claim)
+select id, fence + 1, payload, attempts + 1 from bench_raw force index (bench_raw_claim)
  where state = 'pending' and queue = 'bench' and available_at <= current_timestamp(6)
  order by available_at, id limit %s for update skip locked
 """
@@ -54,8 +55,18 @@ select j.id, j.fence, j.available_at, current_timestamp(6), j.attempts, j.queue,
   from held_rows and j.fence = u.fence
 """
 DELETE = "delete j from held_rows and j.fence = u.fence"
-
-Jobs = Sequence[Sequence[Any]]
+PUT_BACK = """
+update held_rows and j.fence = u.fence
+   set j.state = 'pending', j.fence = j.fence + 1, j.available_at = current_timestamp(6), j.leased_by = null,
+       j.lease_expires_at = null, j.error = %s
+"""
+# Two statements where PostgreSQL has one: these databases cannot insert what a delete returns.
+KEEP_ONE = """
+insert into bench_raw_done (id, fence, available_at, finished_at, attempts, queue, payload, leased_by)
+select id, fence, available_at, current_timestamp(6), attempts, queue, payload, leased_by
+  from bench_raw where id = %s and fence = %s
+"""
+DELETE_ONE = "delete from bench_raw where id = %s and fence = %s"
 
 
 def held(jobs: Jobs) -> str:
@@ -70,15 +81,18 @@ class RawMysql(Loops):
         self.prefix = prefix
         self.batch = batch
         self.dialect = dialect_for(url, StoreOptions())
+        self.effect = Effects(self.sql("bench_raw"))
+        self.update = self.effect.update("%s")
         self.stamps: list[float] = []
 
     async def install(self) -> None:
-        for statement in TABLES:
-            self.sync.execute(self.sql(statement))
+        for statement in (*map(self.sql, TABLES), *self.effect.make):
+            self.sync.execute(statement)
 
     async def uninstall(self) -> None:
         for table in ("bench_raw", "bench_raw_done"):
             self.sync.execute(self.sql(f"drop table {table}"))
+        self.sync.execute(self.effect.drop)
 
     async def open(self) -> None:
         self.connections = [await self.dialect.aconnect(self.url, "holdfast-bench") for _ in range(LOOPS)]
@@ -115,12 +129,6 @@ class RawMysql(Loops):
         await cursor.executemany(self.sql(INSERT), [(new_id(), "bench", one) for one in payloads])
         await self.connections[0].query("commit")
 
-    async def _loop(self, connection: Any, keep: bool) -> None:
-        while jobs := await self._claim(connection):
-            for job in jobs:
-                msgspec.json.decode(job[2])
-            await self._settle(connection, jobs, keep)
-
     async def _claim(self, connection: Any) -> Jobs:
         await connection.query("begin")
         jobs: Jobs = await connection.fetch(self.sql(PICK), self.batch)
@@ -129,12 +137,40 @@ class RawMysql(Loops):
         await connection.query("commit")
         return jobs
 
+    def _claim_sync(self) -> Jobs:
+        self.sync.query("begin")
+        jobs: Jobs = self.sync.execute(self.sql(PICK), (self.batch,)).fetchall()
+        if jobs:
+            self.sync.execute(self.sql(MARK), (held(jobs),))
+        self.sync.query("commit")
+        return jobs
+
     async def _settle(self, connection: Any, jobs: Jobs, keep: bool) -> None:
         await connection.query("begin")
         if keep:
             await connection.execute(self.sql(KEEP), held(jobs))
         await connection.execute(self.sql(DELETE), held(jobs))
         await connection.query("commit")
+
+    async def _put_back(self, connection: Any, jobs: Jobs) -> None:
+        await connection.execute(self.sql(PUT_BACK), held(jobs), ERROR)
+
+    async def _effect(self, connection: Any, job: Sequence[Any]) -> None:
+        await connection.query("begin")
+        await connection.execute(self.update, effect_row(job))
+        await connection.execute(self.sql(KEEP_ONE), job[0], job[1])
+        await connection.execute(self.sql(DELETE_ONE), job[0], job[1])
+        await connection.query("commit")
+
+    def _effect_sync(self, connection: Any, job: Sequence[Any]) -> None:
+        connection.query("begin")
+        connection.execute(self.update, effect_row(job))
+        connection.execute(self.sql(KEEP_ONE), job[0], job[1])
+        connection.execute(self.sql(DELETE_ONE), job[0], job[1])
+        connection.query("commit")
+
+    async def _hang_up(self, connection: Any) -> None:
+        connection.close()
 
     async def unfinished(self) -> int:
         return int((await self.connections[0].fetch(self.sql("select count(*) from bench_raw")))[0][0])

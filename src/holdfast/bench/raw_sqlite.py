@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any
 
-import msgspec
-
-from holdfast.bench.by_hand import age, payload, stamp, written
+from holdfast.bench.by_hand import ERROR, Jobs, age, effect_row, parted, payload, stamp, written
+from holdfast.bench.effects import Effects
 from holdfast.store.dialects import dialect_for
 from holdfast.store.dialects.sqlite.waker import WATCH_EVERY_SECONDS
 from holdfast.values.ids import new_id
@@ -20,7 +18,7 @@ BATCH = 500
 TABLES = (
     "create table bench_raw (id text primary key, fence integer not null default 0, available_at integer not null,"
     " lease_expires_at integer, attempts integer not null default 0, state text not null default 'pending',"
-    " queue text not null, payload text not null, leased_by text) without rowid",
+    " queue text not null, payload text not null, leased_by text, error text) without rowid",
     "create index bench_raw_claim on bench_raw (queue, available_at, id) where state = 'pending'",
     "create table bench_raw_done (id text primary key, fence integer not null, available_at integer not null,"
     " finished_at integer not null, attempts integer not null, queue text not null, payload text not null,"
@@ -32,13 +30,18 @@ update bench_raw
    set state = 'leased', fence = fence + 1, attempts = attempts + 1, leased_by = 'raw', lease_expires_at = ?
  where id in (select id from bench_raw where queue = 'bench' and state = 'pending' and available_at <= ?
                order by available_at, id limit ?)
-returning id, fence, payload
+returning id, fence, payload, attempts
 """
 KEEP = """
 insert into bench_raw_done (id, fence, available_at, finished_at, attempts, queue, payload, leased_by)
 select id, fence, available_at, ?, attempts, queue, payload, leased_by from bench_raw where id = ? and fence = ?
 """
 DELETE = "delete from bench_raw where id = ? and fence = ?"
+PUT_BACK = """
+update bench_raw
+   set state = 'pending', fence = fence + 1, available_at = ?, leased_by = null, lease_expires_at = null, error = ?
+ where id = ? and fence = ?
+"""
 
 
 def now() -> int:
@@ -51,15 +54,17 @@ class RawSqlite:
     def __init__(self, url: str, prefix: str) -> None:
         self.url = url
         self.prefix = prefix
+        self.effect = Effects(self.sql("bench_raw"))
         self.stamps: list[float] = []
 
     async def install(self) -> None:
-        for statement in TABLES:
-            self.db.execute(self.sql(statement))
+        for statement in (*map(self.sql, TABLES), *self.effect.make):
+            self.db.execute(statement)
 
     async def uninstall(self) -> None:
         for table in ("bench_raw", "bench_raw_done"):
             self.db.execute(self.sql(f"drop table {table}"))
+        self.db.execute(self.effect.drop)
 
     async def open(self) -> None:
         self.db = dialect_for(self.url, StoreOptions()).connect(self.url)
@@ -96,24 +101,44 @@ class RawSqlite:
         self.db.executemany(self.sql(INSERT), [(new_id(), now(), "bench", one) for one in payloads])
         self.db.execute("commit")
 
-    async def drain(self, count: int, keep: bool) -> float:
+    async def drain(self, count: int, keep: bool, handler: str = "async def") -> float:
         began = time.perf_counter()
-        settled: list[tuple[Any, ...]] = []
-        while jobs := self._turn(settled, keep):
-            for job in jobs:
-                msgspec.json.decode(job[2])
-            settled = jobs
+        if handler.startswith("effect"):
+            self._effects()
+        else:
+            self._loop(keep, handler)
         return time.perf_counter() - began
 
-    def _turn(self, settled: list[tuple[Any, ...]], keep: bool) -> list[tuple[Any, ...]]:
+    def _loop(self, keep: bool, handler: str) -> None:
+        failed: Jobs = []
+        done: Jobs = []
+        while jobs := self._turn(done, keep, failed):
+            failed, done = parted(jobs, handler)
+
+    def _turn(self, settled: Jobs, keep: bool, failed: Jobs = ()) -> Jobs:
         """Settle the last batch and claim the next in one transaction."""
         self.db.execute("begin immediate")
         if keep:
             self.db.executemany(self.sql(KEEP), [(now(), job[0], job[1]) for job in settled])
         self.db.executemany(self.sql(DELETE), [(job[0], job[1]) for job in settled])
-        jobs: list[tuple[Any, ...]] = self.db.execute(self.sql(CLAIM), (now() + 30_000_000, now(), BATCH)).fetchall()
+        self.db.executemany(self.sql(PUT_BACK), [(now(), ERROR, job[0], job[1]) for job in failed])
+        jobs: Jobs = self.db.execute(self.sql(CLAIM), (now() + 30_000_000, now(), BATCH)).fetchall()
         self.db.execute("commit")
         return jobs
+
+    def _effects(self) -> None:
+        """Claim batches and work each off job by job, a transaction for every one; only one could write at a time."""
+        update, keep, delete = self.effect.update("?"), self.sql(KEEP), self.sql(DELETE)
+        while jobs := self._turn([], keep=True):
+            for job in jobs:
+                self.db.execute("begin immediate")
+                self.db.execute(update, (effect_row(job),))
+                self.db.execute(keep, (now(), job[0], job[1]))
+                self.db.execute(delete, (job[0], job[1]))
+                self.db.execute("commit")
+
+    async def effects(self) -> int:
+        return int(self.db.execute(self.effect.count).fetchone()[0])
 
     async def unfinished(self) -> int:
         return int(self.db.execute(self.sql("select count(*) from bench_raw")).fetchone()[0])
@@ -130,7 +155,7 @@ class RawSqlite:
     async def _consume(self) -> None:
         """Look at the file's change counter as often as a worker does; oftener would be quicker and burn the CPU."""
         seen = None
-        settled: list[tuple[Any, ...]] = []
+        settled: Jobs = []
         while not self._resting:
             await asyncio.sleep(WATCH_EVERY_SECONDS)
             version = self.db.execute("pragma data_version").fetchone()

@@ -113,14 +113,19 @@ def titled(result: Result) -> str:
 
 
 def _shown(result: Result, side: str, figure: Figure) -> list[str]:
-    ratio = result.ratio(side)
     costs = [figure.costs.get(name) for name in ("commits", "log_bytes", "dead_rows")]
     return [
         number(figure.median),
         _spread(figure.low, figure.high),
-        f"{ratio:.2f}" if ratio is not None and side != "raw" and result.unit in ("jobs/s", "ms") else "",
+        _of_reference(result, side),
         *("" if cost is None else f"{cost:,.0f}" if cost >= 100 else f"{cost:.2g}" for cost in costs),
     ]
+
+
+def _of_reference(result: Result, side: str) -> str:
+    ratio = result.ratio(side) if side != result.reference and result.unit in ("jobs/s", "ms") else None
+    other = "" if result.reference == "raw" else f" of {result.reference}"
+    return "" if ratio is None else f"{ratio:.2f}{other}"
 
 
 def _of_before(result: Result, side: str) -> str:

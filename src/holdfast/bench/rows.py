@@ -17,6 +17,18 @@ WARM_UP = 10
 GAP = (0.02, 0.04)
 # Calls a second of a steady flow.
 TICKS = 100
+# Rows and their handlers: jobs that write, and jobs that fail at their first attempt and are due again at once.
+EFFECTS = {
+    "effect and completion, async def": "effect, async def",
+    "effect and completion, def": "effect, def",
+}
+FAILING = {
+    "handler returns Retry once": "returns Retry",
+    "handler raises once": "raises",
+    "handler raises once, own words": "raises, own words",
+}
+
+Draining = Callable[..., Awaitable[Reading]]
 
 
 def rows(size: Size, counters: Counters, *, embedded: bool) -> list[Row]:
@@ -36,6 +48,9 @@ def rows(size: Size, counters: Counters, *, embedded: bool) -> list[Row]:
         Row("drain, async def, kept", "jobs/s", "kept", partial(draining, handler="async def", keep=True)),
         Row("drain, async def, deleted", "jobs/s", "deleted", partial(draining, handler="async def", keep=False)),
         Row("drain, def, kept", "jobs/s", "def", partial(draining, handler="def", keep=True)),
+        Row("drain, many queues", "jobs/s", "queues", partial(many_queues, draining, size), reference="one queue"),
+        *(Row(name, "jobs/s", "effect", partial(effect, draining, size, handler)) for name, handler in EFFECTS.items()),
+        *(Row(name, "jobs/s", "failing", partial(fail, draining, size, handler)) for name, handler in FAILING.items()),
         Row(f"flow of {size.rate:,}/s", "ms", "flow", partial(flow, size=size), quantiles=(0.5, 0.99)),
         Row("idle latency", "ms", "latency", partial(latency, size=size), quantiles=(0.5, 0.99), often=3),
         Row("idle", "%", "idle", partial(idle, size=size, counters=counters), parts=idling, often=1 / 3),
@@ -58,13 +73,15 @@ async def enqueue_many(side: Side, size: Size) -> Reading:
     return Reading([size.many / await side.timed("enqueue_many", count=size.many, per_call=size.per_call)])
 
 
-async def drain(side: Side, size: Size, counters: Counters, handler: str, keep: bool) -> Reading:
+async def drain(
+    side: Side, size: Size, counters: Counters, handler: str, keep: bool = True, count: int = 0, **more: int
+) -> Reading:
     """Drain once; where only then the server knows all that it did, its process ends afterwards."""
-    count = max(1, round(size.drain * side.spec.share))
+    count = count or max(1, round(size.drain * side.spec.share))
     await side.do("clear")
-    await side.do("enqueue_many", count=count, per_call=size.per_call, handler=handler, keep=keep)
+    await side.do("enqueue_many", count=count, per_call=size.per_call, handler=handler, keep=keep, **more)
     before = await counters.read()
-    seconds = await side.do("drain", count=count, keep=keep)
+    seconds = await side.do("drain", count=count, keep=keep, handler=handler, **more)
     left = await side.do("unfinished")
     if left:
         raise AssertionError(f"{side.name} says that it drained the queue, and {left} jobs are left")
@@ -72,6 +89,27 @@ async def drain(side: Side, size: Size, counters: Counters, handler: str, keep: 
         await side.stop()
     costs = (await counters.read()).since(before)
     return Reading([count / seconds], {name: value / count for name, value in costs.items() if name != "statements"})
+
+
+async def many_queues(draining: Draining, size: Size, side: Side) -> Reading:
+    """Drain jobs of many queues by a worker that serves them all; the reference has them in one."""
+    return await draining(side, handler="async def", queues=1 if side.name == "one queue" else size.queues)
+
+
+async def effect(draining: Draining, size: Size, handler: str, side: Side) -> Reading:
+    """Drain jobs that write, each in one transaction with its completion; every write must be there once."""
+    count = size.effects
+    before = await side.do("effects")
+    reading = await draining(side, handler=handler, count=count)
+    made = await side.do("effects") - before
+    if made != count:
+        raise AssertionError(f"{side.name} did {count} jobs, and their effect is there {made} times")
+    return reading
+
+
+async def fail(draining: Draining, size: Size, handler: str, side: Side) -> Reading:
+    """Drain jobs that take two attempts each."""
+    return await draining(side, handler=handler, count=size.failing)
 
 
 async def latency(side: Side, size: Size) -> Reading:

@@ -7,7 +7,6 @@ import secrets
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from holdfast.bench.counters import counters_for
 from holdfast.bench.measure import Result, Size, measured
 from holdfast.bench.rows import rows
-from holdfast.bench.side import EVERYTHING, Side, Spec, before, child
+from holdfast.bench.side import BY_HAND, EVERYTHING, Side, Spec, before, child
 from holdfast.store.dialects import dialect_for
 from holdfast.values.options import StoreOptions
 
@@ -23,6 +22,8 @@ Said = Callable[[str], None]
 
 # What most queues on MySQL do, beside the claims of whole batches.
 ONE_BY_ONE = child("one by one", frozenset({"kept"}), share=0.03)
+# Ours once more: what many queues are compared with.
+ONE_QUEUE = child("one queue", frozenset({"queues"}), apart="_one_queue")
 # Elsewhere a drain is several times slower than on PostgreSQL, and no truer for taking minutes.
 SHARE = {"PostgreSQL": 1.0, "SQLite": 0.5, "MariaDB": 0.3, "MySQL": 0.3}
 
@@ -53,7 +54,7 @@ async def _all(
     for url in urls:
         name, about_it = described(url)
         about[name] = about_it
-        here = replace(size, drain=round(size.drain * SHARE[name]))
+        here = size.part(SHARE[name])
         async with opened(url, specs_for(name, peers, checkout)) as sides:
             with closing(counters_for(url)) as counters:
                 for row in rows(here, counters, embedded=name == "SQLite"):
@@ -64,10 +65,11 @@ async def _all(
 
 def specs_for(name: str, peers: Sequence[Spec], checkout: Path | None = None) -> list[Spec]:
     """List who takes part on a database; an embedded one has no async driver."""
-    can = EVERYTHING - {"one async"} if name == "SQLite" else EVERYTHING
+    cannot = {"one async"} if name == "SQLite" else set[str]()
+    can = EVERYTHING - cannot
     apart = {"PostgreSQL": list(peers), "SQLite": []}.get(name, [ONE_BY_ONE])
     other = [] if checkout is None else [before(checkout, can)]
-    return [child("holdfast", can), *other, child("raw", can), *apart]
+    return [child("holdfast", can), *other, child("raw", BY_HAND - cannot), ONE_QUEUE, *apart]
 
 
 @asynccontextmanager

@@ -52,9 +52,12 @@ class Contestant(Protocol):
         """Add that many jobs on an async connection, each in a transaction of its own."""
 
     async def enqueue_many(self, count: int, per_call: int, handler: str, keep: bool) -> None:
-        """Add jobs for a handler, `per_call` in each call; `keep` says whether they are kept once they are done."""
+        """Add jobs for a handler, `per_call` in each call; `keep` says whether they are kept once they are done.
 
-    async def drain(self, count: int, keep: bool) -> float:
+        Who can do "queues" takes their number as `queues`, here and in `drain`.
+        """
+
+    async def drain(self, count: int, keep: bool, handler: str) -> float:
         """Finish that many waiting jobs and return the seconds until the last outcome was committed."""
 
     async def unfinished(self) -> int:

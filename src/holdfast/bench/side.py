@@ -18,7 +18,10 @@ LONGEST_LINE = 1 << 26
 # What a child gets to disconnect.
 ENDING = 5.0
 
-EVERYTHING = frozenset({"one", "one in tx", "one async", "many", "kept", "deleted", "def", "latency", "flow", "idle"})
+BY_HAND = frozenset(
+    {"one", "one in tx", "one async", "many", "kept", "deleted", "def", "effect", "failing", "latency", "flow", "idle"}
+)
+EVERYTHING = BY_HAND | {"queues"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,9 @@ class Spec:
     apart: str = ""
 
 
-def child(name: str, can: frozenset[str] = EVERYTHING, share: float = 1.0) -> Spec:
+def child(name: str, can: frozenset[str] = EVERYTHING, share: float = 1.0, apart: str = "") -> Spec:
     """Describe a contestant of this package."""
-    return Spec(name, (sys.executable, "-m", "holdfast.bench.child", name), can, share)
+    return Spec(name, (sys.executable, "-m", "holdfast.bench.child", name), can, share, apart=apart)
 
 
 def before(checkout: Path, can: frozenset[str] = EVERYTHING) -> Spec:
