@@ -175,7 +175,8 @@ class AsyncLink:
 
     async def roll_back(self, error: BaseException) -> None:
         """Roll back because of an error; a connection that refuses is closed, which does the same."""
-        if not isinstance(error, Exception):
+        # The type, because a handler's error may raise when it is asked for its `__class__`.
+        if not issubclass(type(error), Exception):
             # Cancelled: waiting for a rollback is not ours to do; closing the connection rolls back.
             self.close()
             return

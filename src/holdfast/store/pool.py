@@ -101,7 +101,8 @@ class Loan:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         pool, link = self._pool, self._link
-        if isinstance(error, DatabaseUnavailable) or self._closings != pool.closings or not link.is_idle():
+        # Of its type: it may be a handler's, whose `__class__` may raise, and that would cost the pool this place.
+        if issubclass(type(error), DatabaseUnavailable) or self._closings != pool.closings or not link.is_idle():
             link.close()
             pool.put(None)
         else:
@@ -233,8 +234,8 @@ class AsyncLoan:
         """Give the link back, or close it if it is no longer good."""
         pool, link = self._pool, self._link
         # Cancelled in the middle of a statement: its reply would go to the next borrower.
-        cut = error is not None and not isinstance(error, Exception)
-        if cut or isinstance(error, DatabaseUnavailable) or self._closings != pool.closings or not link.is_idle():
+        cut = error is not None and not issubclass(type(error), Exception)
+        if cut or issubclass(type(error), DatabaseUnavailable) or self._closings != pool.closings or not link.is_idle():
             link.close()
             pool.put(None)
         else:

@@ -124,11 +124,13 @@ class ThreadedLent:
 
     async def roll_back(self, error: BaseException) -> None:
         """As `Lent.roll_back`."""
-        if self._begun and not isinstance(error, Exception):
+        # The type, because a handler's error may raise when it is asked for its `__class__`.
+        cancelled = not issubclass(type(error), Exception)
+        if self._begun and cancelled:
             # Cancelled: a statement that still runs would keep the lock on the file.
             self._lent.link.raw.interrupt()
         leaving = self._leaving(lambda: self._roll_back(error))
-        if not self._begun and not isinstance(error, Exception):
+        if not self._begun and cancelled:
             # It may still wait for its turn, and leaves right behind. Nobody waits for that any more.
             return
         await asyncio.shield(leaving)

@@ -28,4 +28,4 @@ class Host:
             return False
         # More cancellations than ours: somebody else wants the task to end, and must not be kept from that.
         alone = task is not None and task.uncancel() == 0
-        return alone and isinstance(error, asyncio.CancelledError)
+        return alone and issubclass(type(error), asyncio.CancelledError)

@@ -246,7 +246,9 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         cut = self._host.leave(error)
-        self.stop("the application is leaving", at_once=isinstance(error, asyncio.CancelledError) and not cut)
+        # The type: an error of the application's that fails when asked for its `__class__` must stop the worker, too.
+        cancelled = issubclass(type(error), asyncio.CancelledError)
+        self.stop("the application is leaving", at_once=cancelled and not cut)
         await self._end()
         if error is None or cut:
             self._raise_failure()
