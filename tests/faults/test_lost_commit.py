@@ -385,6 +385,36 @@ def test_an_effect_and_its_completion_are_both_there_once_when_the_reply_is_lost
     assert look.rows("select id from effect") == [(1,)]
 
 
+def test_neither_effect_nor_completion_is_there_when_the_end_never_reaches_the_server(
+    colour: str, store: Store, direct: Store, look: Look, pg_proxy: Proxy, url: str
+) -> None:
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("drop table if exists effect")
+        admin.execute("create table effect (id integer)")
+    [lease] = claimed(direct)
+    job = Job(lease, store)
+
+    def attempt() -> None:
+        with job.transaction() as tx:
+            tx.execute("insert into effect values (1)")
+            pg_proxy.reset_all()
+
+    async def async_attempt() -> None:
+        try:
+            async with job.transaction() as tx:
+                await tx.execute("insert into effect values (1)")
+                pg_proxy.reset_all()
+        finally:
+            await store.aclose()
+
+    with pytest.raises(DatabaseUnavailable):
+        attempt() if colour == "sync" else asyncio.run(async_attempt())
+    assert not job.settled
+    # The lease holds, so the job is not lost: it may be completed, or reaped and run again.
+    direct.run(jobs.complete(lease))
+    assert look.rows("select id from effect") == []
+
+
 def test_a_migration_whose_reply_is_lost_has_run_once(do: Do, direct: Store, url: str, cut: Cut) -> None:
     with psycopg.connect(url, autocommit=True) as admin:
         for table in direct.dialect.tables:

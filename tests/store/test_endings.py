@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Holdfast, Job, LeaseLost, jobs
-from holdfast.errors import QueryFailed, TransactionAborted, UniqueViolation
+from holdfast.errors import DatabaseUnavailable, QueryFailed, TransactionAborted, UniqueViolation
 from holdfast.store.dialects.postgres import endings
 from holdfast.store.dialects.postgres.endings import literal
 from holdfast.testing import Look, new_job
@@ -144,3 +145,18 @@ def test_a_lost_lease_is_told_and_the_connection_stays_good(hf: Holdfast) -> Non
         tx.execute("insert into effects values ('b')")
         assert tx.info.backend_pid == pid
     assert (effects(hf), live_and_over(hf)) == (["b"], (0, 1))
+
+
+def test_a_lost_connection_is_an_outage_on_a_handlers_thread_too(hf: Holdfast) -> None:
+    """There no cursor stands between us and libpq."""
+    lease = held(hf)
+
+    def attempt() -> None:
+        with Job(lease, hf.store).transaction() as tx, psycopg.connect(hf.url, autocommit=True) as other:
+            other.execute("select pg_terminate_backend(%s, 5000)", (tx.info.backend_pid,))
+
+    with ThreadPoolExecutor(1) as thread, pytest.raises(DatabaseUnavailable):
+        thread.submit(attempt).result()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(run, Job(lease, hf.store), "insert into effects values ('a')").result()
+    assert (effects(hf), live_and_over(hf)) == (["a"], (0, 1))
