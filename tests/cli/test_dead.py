@@ -100,7 +100,7 @@ def test_filters_choose(run: Run, app: str, store: Store) -> None:
 def test_a_limit_takes_the_oldest_across_chunks(
     run: Run, app: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CHUNK", 2)
+    monkeypatch.setattr(module, "LETTERS_PER_COMMIT", 2)
     ids = kill(store, 8)
     [told] = lines(run("dead", "replay", "--all", "--limit", "5", "--yes", "--json", "--app", app))
     assert told["replayed"] == ids[:5]
@@ -111,7 +111,7 @@ def test_a_limit_takes_the_oldest_across_chunks(
 def test_letters_whose_unique_key_is_taken_stay_and_stop_nobody(
     run: Run, app: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CHUNK", 1)
+    monkeypatch.setattr(module, "LETTERS_PER_COMMIT", 1)
     held = [kill(store, unique="a")[0], kill(store, unique="b")[0]]
     free = kill(store, 2)
     holders = [add(store, unique="a")[0], add(store, unique="b")[0]]

@@ -144,7 +144,7 @@ def test_cancel_asks_a_running_job_to_stop(run: Run, app: str, store: Store) -> 
     assert store.run(admin.show(lease.job_id)).cancel_requested
 
 
-def test_the_actor_is_the_user_unless_told(run: Run, app: str, store: Store) -> None:
+def test_the_actor_is_the_user_by_default(run: Run, app: str, store: Store) -> None:
     [job_id] = add(store)
     run("jobs", "cancel", job_id, "--app", app, env={"USER": "grace"})
     [line] = store.run(admin.audit(job_id))

@@ -73,7 +73,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "soon", "5x", "1h 30", "nan", "inf", "1e3", "٣s", "999999d"])
-def test_what_is_no_duration(text: str) -> None:
+def test_what_is_not_a_duration(text: str) -> None:
     with pytest.raises(click.BadParameter):
         DURATION.convert(text, None, None)
 
@@ -86,7 +86,7 @@ def test_moments() -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "2026", "0001-01-01T00:00+14:00", "9999999999d"])
-def test_what_is_no_moment(text: str) -> None:
+def test_what_is_not_a_moment(text: str) -> None:
     with pytest.raises(click.BadParameter):
         MOMENT.convert(text, None, None)
 

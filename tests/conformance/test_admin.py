@@ -76,7 +76,7 @@ def test_a_job_is_ready_for_json(do: Do, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("typed", ["", "mail", "01a1e115", "' or true --"])
-def test_what_is_no_id_names_no_job(do: Do, typed: str) -> None:
+def test_what_is_not_an_id_names_no_job(do: Do, typed: str) -> None:
     for action in (admin.show(typed), admin.run_now(typed, "me"), admin.retry(typed, "me"), admin.cancel(typed, "me")):
         with pytest.raises(JobNotFound):
             do(action)

@@ -241,7 +241,7 @@ def test_a_dry_run_changes_nothing(do: Do, clock: Clock, look: Look) -> None:
     assert do(admin.audit()) == []
 
 
-def test_a_discarded_job_is_gone_but_for_its_audit_line(do: Do, clock: Clock) -> None:
+def test_a_discarded_job_is_gone_except_for_its_audit_line(do: Do, clock: Clock) -> None:
     dead, other = buried(do, clock, "it broke", queue="a", kind="send"), buried(do, clock)
     assert do(admin.discard(Filter(kind="send"), 10, "ada")) == [dead]
     with pytest.raises(JobNotFound):

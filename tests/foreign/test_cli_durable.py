@@ -135,7 +135,7 @@ def test_what_belongs_to_the_engine_is_refused_with_the_reason(shop: Run, sql: S
     assert listed(shop) == ["r:0"]
 
 
-def test_doctor_finds_lag_silence_no_engine_and_what_is_no_json(shop: Run, sql: Sql) -> None:
+def test_doctor_finds_lag_silence_no_engine_and_what_is_not_json(shop: Run, sql: Sql) -> None:
     report(sql, "fresh:0", '{"pages":3}')
     assert shop("doctor", *STORE).stdout.endswith("all is well\n")
     dispatch(sql, "late:0", 3700)

@@ -208,7 +208,7 @@ def test_letters_go_back_across_chunks_and_a_malformed_one_stops_none(
     shop: Run, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk, "PAGE_ROWS", 2)
-    monkeypatch.setattr(module, "CHUNK", 2)
+    monkeypatch.setattr(module, "LETTERS_PER_COMMIT", 2)
     bad = bury(sql, body="nonsense")
     for _ in range(4):
         bury(sql)

@@ -65,7 +65,7 @@ def test_claims_from_the_front_go_on_while_they_are_cheap() -> None:
     assert known.start(CHEAP * PAUSE_PER_SECOND_OF_LOOKING / 2).width == "near"
 
 
-def test_a_dear_claim_from_the_front_is_rare() -> None:
+def test_an_expensive_claim_from_the_front_is_rare() -> None:
     known = lanes(lease(0), cost=EXPENSIVE)
 
     assert known.start(EXPENSIVE + FRONT_EVERY_SECONDS - 1).width != "all"
@@ -81,7 +81,7 @@ def test_a_slow_answer_keeps_late_jobs_waiting_for_seconds_only() -> None:
     assert known.start(61.0 + LONGEST_PAUSE_SECONDS).width == "deep"
 
 
-def test_a_large_claim_is_not_dear_for_its_size() -> None:
+def test_a_large_claim_is_not_expensive_for_its_size() -> None:
     known = Lanes(["mail"])
     known.learn(known.start(0.0), [lease(0)] * 2_000, 2_000, 0.0, 0.1)
 

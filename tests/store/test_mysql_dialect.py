@@ -56,7 +56,7 @@ def test_a_url_that_cannot_be_meant_is_refused_with_the_rule(url: str, rule: str
         ("ssl_verify=none", ssl.CERT_NONE, False),
     ],
 )
-def test_tls_checks_certificate_and_name_unless_told(settings: str, mode: ssl.VerifyMode, hostname: bool) -> None:
+def test_tls_checks_certificate_and_name_by_default(settings: str, mode: ssl.VerifyMode, hostname: bool) -> None:
     tls = split_url(f"mysql://root@localhost/shop?{settings}").tls
     assert tls is not None
     assert (tls.verify_mode, tls.check_hostname) == (mode, hostname)

@@ -17,7 +17,7 @@ from holdfast.cli.stores import Opened, open_desk, store_option
 from holdfast.life.listing import Replays, Wanted
 
 # Letters per transaction: large enough to be quick, small enough to hold no lock for long.
-CHUNK = 1000
+LETTERS_PER_COMMIT = 1000
 
 
 @click.group()
@@ -234,7 +234,7 @@ def _replay(at: Opened, wanted: Wanted, count: int, actor: str, dry_run: bool) -
     done = Replays()
     while len(done.ids) + len(done.conflicts) < count:
         # Letters in conflict stay the oldest, so each round must reach past them.
-        chunk = min(CHUNK, count - len(done.ids) - len(done.conflicts)) + len(done.conflicts)
+        chunk = min(LETTERS_PER_COMMIT, count - len(done.ids) - len(done.conflicts)) + len(done.conflicts)
         answer = at.run(at.desk.replay(wanted, chunk, actor, False))
         fresh = answer.conflicts.keys() - done.conflicts.keys()
         done = _joined(done, answer)
@@ -256,7 +256,7 @@ def _discard(at: Opened, wanted: Wanted, count: int, actor: str, dry_run: bool) 
         return at.run(at.desk.discard(wanted, count, actor, True))
     gone: list[str] = []
     while len(gone) < count:
-        chunk = at.run(at.desk.discard(wanted, min(CHUNK, count - len(gone)), actor, False))
+        chunk = at.run(at.desk.discard(wanted, min(LETTERS_PER_COMMIT, count - len(gone)), actor, False))
         if not chunk:
             break
         gone += chunk

@@ -14,9 +14,9 @@ from holdfast.values.rows import Enqueued, NewJob, when
 T = TypeVar("T")
 
 # Rows a single statement carries: 10,000 jobs of 200 bytes are 2 MB on the wire.
-CHUNK = 10_000
+CHUNK_ROWS = 10_000
 # And their text: a packet of MySQL's has 16 MB by default, and quotes within quotes make four characters of one.
-CHUNK_TEXT = 2_000_000
+CHUNK_CHARACTERS = 2_000_000
 # A key or a unique job may vanish between two statements; each try looks again.
 TRIES_PER_KEY = 10
 # Later than this after its first try an enqueue is not repeated: what says that its job has run may be gone by then.
@@ -150,7 +150,7 @@ def enqueue_many(jobs: Sequence[NewJob], *, fresh: bool = False, drawn: Drawn | 
 
 def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     """Split jobs into what one statement carries."""
-    if len(jobs) <= CHUNK and sum(map(_length, jobs)) <= CHUNK_TEXT:
+    if len(jobs) <= CHUNK_ROWS and sum(map(_length, jobs)) <= CHUNK_CHARACTERS:
         if jobs:
             yield jobs
         return
@@ -158,7 +158,7 @@ def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     size = 0
     for job in jobs:
         length = _length(job)
-        if chunk and (len(chunk) == CHUNK or size + length > CHUNK_TEXT):
+        if chunk and (len(chunk) == CHUNK_ROWS or size + length > CHUNK_CHARACTERS):
             yield chunk
             chunk, size = [], 0
         chunk.append(job)

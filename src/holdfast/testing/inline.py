@@ -31,7 +31,7 @@ from holdfast.worker.handler_threads import Threads
 from holdfast.worker.work import Ended, Work
 
 # A job that enqueues itself again and again must not hang a test.
-MOST = 10_000
+MOST_JOBS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def run_due(
     *,
     ahead: Duration = 0,
     raise_errors: bool = True,
-    limit: int = MOST,
+    limit: int = MOST_JOBS,
     own_database: bool = False,
 ) -> list[Ran]:
     """Run every due job, and those they enqueue, until none is due; return what ran, in order.
@@ -76,7 +76,7 @@ async def arun_due(
     *,
     ahead: Duration = 0,
     raise_errors: bool = True,
-    limit: int = MOST,
+    limit: int = MOST_JOBS,
     own_database: bool = False,
 ) -> list[Ran]:
     """The async twin of `run_due`."""

@@ -10,7 +10,7 @@ import pytest
 from holdfast import jobs
 from holdfast.errors import StoreError
 from holdfast.flow import Steps, flow
-from holdfast.jobs.enqueueing import CHUNK
+from holdfast.jobs.enqueueing import CHUNK_ROWS
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import new_job
@@ -100,7 +100,7 @@ def test_ten_thousand_jobs_go_in_by_one_call(do: Do, clock: Clock, look: Look) -
 
 
 def test_more_jobs_than_one_statement_carries_go_in_all_or_none(do: Do, clock: Clock, look: Look) -> None:
-    new = [new_job() for _ in range(CHUNK + 1)]
+    new = [new_job() for _ in range(CHUNK_ROWS + 1)]
     with pytest.raises(StoreError):
         do(jobs.enqueue_many([*new[:-1], new_job(payload=None)]))
     assert look.live() == []

@@ -23,7 +23,7 @@ from holdfast.values.rows import End, Finish, Lease, PutBack, when
 
 NAME_LENGTH = 191
 # Rows one claim may lock, and how many it looks at.
-MOST = 100
+CLAIM_ROWS = 100
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 _HOLDER = re.compile(r"/(\d+)/(\d+)$")
 
@@ -150,7 +150,7 @@ def claim(
     now = yield from tables.now()
     groups = sorted({tables.group(step) for step in steps})
     stale = now - tables.lease_ms
-    rows = yield from tables.ask("pick", queues=groups, stale=stale, limit=MOST)
+    rows = yield from tables.ask("pick", queues=groups, stale=stale, limit=CLAIM_ROWS)
     leases: list[Lease] = []
     for step_id, name in rows:
         if len(leases) >= limit:

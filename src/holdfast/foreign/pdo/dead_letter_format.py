@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.foreign.pdo.envelope import LANG, LONGEST, Envelope, Malformed, write
+from holdfast.foreign.pdo.envelope import LANG, LONGEST_BODY_BYTES, Envelope, Malformed, write
 
 # What an error's text may take of a letter that is short of room.
-SHORT = 200
+SHORT_ERROR_LETTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def size(text: str) -> int:
 
 def _room(original: str) -> float:
     # A table that holds more already has a column that takes more.
-    return LONGEST if size(original) <= LONGEST else float("inf")
+    return LONGEST_BODY_BYTES if size(original) <= LONGEST_BODY_BYTES else float("inf")
 
 
 def rewritten(envelope: Envelope, original: str) -> str | None:
@@ -60,7 +60,10 @@ def letter_text(envelope: Envelope, why: Death, queue: str, failed_at_ms: int, o
         "attempts": envelope.attempts,
         "lang": LANG,
     }
-    shorter = letter | {"error": why.error[:SHORT], "exception": why.exception[:SHORT]}
+    shorter = letter | {
+        "error": why.error[:SHORT_ERROR_LETTERS],
+        "exception": why.exception[:SHORT_ERROR_LETTERS],
+    }
     for text in (envelope.dead(letter).text(), envelope.dead(shorter).text(), envelope.text()):
         if size(text) <= _room(original):
             return text

@@ -50,7 +50,7 @@ class PdoDesk(ForeignDesk):
         tables = self.tables
         now = yield from tables.now()
         rows = yield from tables.ask("counts", at=tables.stamp(now), stale=tables.stale(now))
-        buried = yield from self._letter_counts({})
+        letters = yield from self._letter_counts({})
         counts = {}
         for queue, due, scheduled, reserved, stale, oldest in rows:
             since = tables.moment(oldest)
@@ -60,10 +60,10 @@ class PdoDesk(ForeignDesk):
                 scheduled=int(scheduled),
                 leased=int(reserved),
                 stale=int(stale),
-                dead=buried.pop(decoded(queue), 0),
+                dead=letters.pop(decoded(queue), 0),
                 oldest_seconds=None if since is None else max(0.0, (now - since).total_seconds()),
             )
-        counts |= {queue: Count(queue, dead=count) for queue, count in buried.items()}
+        counts |= {queue: Count(queue, dead=count) for queue, count in letters.items()}
         return [counts[queue] for queue in sorted(counts)]
 
     def _letter_counts(self, given: dict[str, Any]) -> Steps[dict[str, int]]:

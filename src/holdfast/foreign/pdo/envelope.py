@@ -16,9 +16,9 @@ from holdfast.values.payload import encode_value
 LANG = "python"
 SCHEMA_VERSION = 1
 # MySQL's TEXT; SQLite would take more, but a row must fit every reader.
-LONGEST = 65_535
+LONGEST_BODY_BYTES = 65_535
 # PHP reads no deeper.
-DEEPEST = 512
+DEEPEST_JSON_LEVELS = 512
 
 
 class Malformed(Exception):
@@ -118,10 +118,10 @@ def read(text: str) -> Envelope:
 
 
 def _too_deep(body: Any, text: str) -> bool:
-    if text.count("[") + text.count("{") <= DEEPEST:
+    if text.count("[") + text.count("{") <= DEEPEST_JSON_LEVELS:
         return False
     level = [body]
-    for _ in range(DEEPEST):
+    for _ in range(DEEPEST_JSON_LEVELS):
         level = [part for each in level for part in _inside(each)]
         if not level:
             return False

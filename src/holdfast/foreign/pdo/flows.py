@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from holdfast.errors import ConfigError, PayloadTooLarge
 from holdfast.flow import Steps, ask, flow
 from holdfast.foreign.pdo.dead_letter_format import Death, death_of, letter_text, malformed_text, rewritten, size
-from holdfast.foreign.pdo.envelope import LONGEST, Envelope, Malformed, new, read, write
+from holdfast.foreign.pdo.envelope import LONGEST_BODY_BYTES, Envelope, Malformed, new, read, write
 from holdfast.foreign.tables import ForeignTables, Holding
 from holdfast.life.source import Renewed, Settled, without_parks
 from holdfast.values.options import text
@@ -26,10 +26,10 @@ Unknown = Literal["fail", "delete", "release", "dead_letter"]
 UNKNOWN: tuple[Unknown, ...] = ("fail", "delete", "release", "dead_letter")
 
 # A release without a delay would put the row back at the head of the queue and starve what is behind it.
-UNKNOWN_DELAY = 60.0
+UNKNOWN_DELAY_SECONDS = 60.0
 # Rows one claim may lock, and how many it looks at: a transaction on somebody else's tables stays short.
-MOST = 100
-PAGES = 16
+CLAIM_ROWS = 100
+CLAIM_PAGES = 16
 # The INT column is only a copy for looking at; the payload has the number.
 MOST_ATTEMPTS = 2**31 - 1
 _FORMAT = "%Y-%m-%d %H:%M:%S"
@@ -182,8 +182,8 @@ def message(tables: PdoTables, urn: str, data: Mapping[str, Any], queue: str | N
     if trace_id is not None:
         text(trace_id, "trace_id", 64)
     envelope = new(text(urn, "urn", 255), data, queue, trace_id)
-    if size(envelope.text()) > LONGEST:
-        raise PayloadTooLarge(urn, size(envelope.text()), LONGEST)
+    if size(envelope.text()) > LONGEST_BODY_BYTES:
+        raise PayloadTooLarge(urn, size(envelope.text()), LONGEST_BODY_BYTES)
     return envelope
 
 
@@ -224,17 +224,19 @@ def reserve(
     now = yield from tables.now()
     claim = _Claim(tables, takes, busy, now, tables.stamp(now), tables.stale(now))
     leases: list[Lease] = []
-    most = min(limit, MOST)
+    most = min(limit, CLAIM_ROWS)
     for queue in queues:
         after: Any = 0
-        for _ in range(PAGES):
-            rows = yield from tables.ask("pick", queue=queue, after=after, at=claim.at, stale=claim.stale, limit=MOST)
+        for _ in range(CLAIM_PAGES):
+            rows = yield from tables.ask(
+                "pick", queue=queue, after=after, at=claim.at, stale=claim.stale, limit=CLAIM_ROWS
+            )
             for row_id, urn in rows:
                 if len(leases) >= most:
                     return leases
                 if decoded(urn) not in busy:
                     leases += yield from claim.take(row_id)
-            if len(rows) < MOST:
+            if len(rows) < CLAIM_ROWS:
                 break
             after = rows[-1][0]
     return leases
@@ -259,7 +261,7 @@ class _Claim:
         try:
             envelope = read(row.payload)
         except Malformed as flaw:
-            yield from _bury_malformed(tables, row, flaw, self.now)
+            yield from _fail_malformed(tables, row, flaw, self.now)
             return []
         if envelope.urn in self.busy:
             return []
@@ -267,7 +269,7 @@ class _Claim:
             # Its worker is gone: that was an attempt, else a job that kills its worker would never end.
             envelope = envelope.with_attempts(envelope.attempts + 1)
             if envelope.attempts >= tables.backoff.max_attempts:
-                yield from _bury(tables, row, envelope, Death("failed", _GONE, "LeaseExpired"), self.now)
+                yield from _fail(tables, row, envelope, Death("failed", _GONE, "LeaseExpired"), self.now)
                 return []
         if envelope.urn not in self.takes:
             yield from self._unknown(row, envelope)
@@ -281,7 +283,7 @@ class _Claim:
     def _recount(self, row: Stored, envelope: Envelope) -> Steps[bool]:
         payload = rewritten(envelope, row.payload)
         if payload is None:
-            yield from _bury(self.tables, row, envelope, Death("failed", _GONE, "LeaseExpired"), self.now)
+            yield from _fail(self.tables, row, envelope, Death("failed", _GONE, "LeaseExpired"), self.now)
             return False
         attempts = min(envelope.attempts, MOST_ATTEMPTS)
         yield from self.tables.ask("recount", id=row.id, at=self.at, attempts=attempts, payload=payload)
@@ -293,14 +295,14 @@ class _Claim:
         if tables.unknown == "delete":
             yield from tables.ask("ack", id=row.id)
         elif tables.unknown == "release":
-            yield from _release(tables, row, envelope, self.now, UNKNOWN_DELAY)
+            yield from _release(tables, row, envelope, self.now, UNKNOWN_DELAY_SECONDS)
         elif tables.unknown == "fail" and failed.attempts < policy.max_attempts:
-            delay = policy.delay(failed.attempts) or UNKNOWN_DELAY
+            delay = policy.delay(failed.attempts) or UNKNOWN_DELAY_SECONDS
             yield from _release(tables, row, failed, self.now, delay)
         else:
             dying = envelope if tables.unknown == "dead_letter" else failed
             why = Death("unknown_urn", f"No handler is registered for {envelope.urn}.", "UnknownUrn")
-            yield from _bury(tables, row, dying, why, self.now)
+            yield from _fail(tables, row, dying, why, self.now)
 
     def _lease(self, row: Stored, envelope: Envelope) -> Lease:
         meta, takes = envelope.meta, self.takes[envelope.urn]
@@ -331,7 +333,7 @@ def _release(tables: PdoTables, row: Stored, envelope: Envelope, now: datetime, 
     payload = rewritten(envelope, row.payload)
     if payload is None:
         why = Death("failed", "The message has no room left for its attempts.", "PayloadTooLarge")
-        yield from _bury(tables, row, envelope, why, now)
+        yield from _fail(tables, row, envelope, why, now)
         return
     # Not before the next second: a reservation written in this one would carry the stamp of the last holder.
     fence = tables.moment(row.reserved_at) if row.reserved_at is not None else None
@@ -342,10 +344,10 @@ def _release(tables: PdoTables, row: Stored, envelope: Envelope, now: datetime, 
     yield from tables.ask("release", id=row.id, payload=payload, attempts=attempts, available_at=ready)
 
 
-def _bury(tables: PdoTables, row: Stored, envelope: Envelope, why: Death, now: datetime) -> Steps[None]:
+def _fail(tables: PdoTables, row: Stored, envelope: Envelope, why: Death, now: datetime) -> Steps[None]:
     payload = letter_text(envelope, why, row.queue, _ms(now), row.payload)
     yield from tables.ask(
-        "bury",
+        "fail",
         queue=row.queue[:255],
         urn=envelope.urn[:255],
         trace_id=envelope.trace_id[:64],
@@ -358,10 +360,10 @@ def _bury(tables: PdoTables, row: Stored, envelope: Envelope, why: Death, now: d
     yield from tables.ask("ack", id=row.id)
 
 
-def _bury_malformed(tables: PdoTables, row: Stored, flaw: Malformed, now: datetime) -> Steps[None]:
+def _fail_malformed(tables: PdoTables, row: Stored, flaw: Malformed, now: datetime) -> Steps[None]:
     """Send a body that is not an envelope to the failed table: attempts unchanged, the text under `dead_letter.raw`."""
     yield from tables.ask(
-        "bury",
+        "fail",
         queue=row.queue[:255],
         urn=row.urn[:255],
         trace_id=row.trace_id,
@@ -423,7 +425,7 @@ def renew(tables: PdoTables, leases: Sequence[Lease], stamps: Stamps) -> Steps[R
 
 @flow
 def settle(tables: PdoTables, ends: Sequence[End], stamps: Stamps) -> Steps[Settled]:
-    """Acknowledge, bury or release reserved rows; a row whose reservation is no longer ours is left alone.
+    """Acknowledge, fail or release reserved rows; a row whose reservation is no longer ours is left alone.
 
     Commits: its own. Raises: Conflict for a park.
     Safe to repeat: a row that is gone, or released, was settled by a try whose answer was lost.
@@ -440,7 +442,7 @@ def _end(tables: PdoTables, row: Stored, end: Finish | PutBack, now: datetime) -
         attempts = envelope.attempts + 1 - end.attempts_back
         yield from _release(tables, row, envelope.with_attempts(attempts), now, (end.delay_ms or 0) / 1000)
     elif end.outcome == "dead":
-        yield from _bury(tables, row, envelope.with_attempts(envelope.attempts + 1), death_of(end.error), now)
+        yield from _fail(tables, row, envelope.with_attempts(envelope.attempts + 1), death_of(end.error), now)
     else:
         yield from tables.ask("ack", id=row.id)
 

@@ -68,7 +68,7 @@ update foreign_jobs
    set payload = :payload, attempts = :attempts, available_at = :available_at, reserved_at = null
  where id = :id;
 
--- bury: copy a message to the failed table; the flow deletes the row in the same transaction.
+-- fail: copy a message to the failed table; the flow deletes the row in the same transaction.
 insert into foreign_failed (queue, urn, trace_id, attempts, payload, reason, failed_at, created_at)
 values (:queue, :urn, :trace_id, :attempts, :payload, :reason, :failed_at, :created_at);
 
