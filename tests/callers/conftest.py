@@ -11,6 +11,7 @@ import pymysql
 import pytest
 
 from holdfast import Holdfast
+from holdfast.testing.make import META
 from tests.callers.callers import KINDS, NESTING, Caller, path_of
 from tests.callers.mysql_callers import MYSQL_KINDS, at, database
 from tests.servers import MariaDB, Postgres
@@ -30,6 +31,11 @@ class Shop:
             self.hf.migrate()
         self.look("create table if not exists orders (id integer primary key)")
         self.receipt = self.hf.job(receipt)
+
+    def empty(self) -> None:
+        """Delete orders and jobs, where the tables stay from test to test."""
+        for table in ("orders", *(f"holdfast_{table}" for table in self.hf.store.dialect.tables if table != META)):
+            self.look(f"delete from {table}")  # noqa: S608 - a name from the line above
 
     def look(self, sql: str) -> list[Any]:
         if self.url.startswith("sqlite"):
@@ -88,8 +94,7 @@ def postgres_shop(shops_url: str, shop_at: Callable[..., Shop]) -> Iterator[Shop
     """A shop on PostgreSQL, emptied after the test."""
     shop = shop_at(shops_url)
     yield shop
-    for table in ("orders", "holdfast_jobs", "holdfast_finished", "holdfast_keys"):
-        shop.look(f"delete from {table}")  # noqa: S608 - a name from the line above
+    shop.empty()
 
 
 @pytest.fixture
@@ -114,8 +119,7 @@ def mysql_shop(mariadb_shops_url: str, shop_at: Callable[..., Shop]) -> Iterator
     """A shop on MariaDB, emptied after the test."""
     shop = shop_at(mariadb_shops_url)
     yield shop
-    for table in ("orders", "holdfast_jobs", "holdfast_finished", "holdfast_keys"):
-        shop.look(f"delete from {table}")  # noqa: S608 - a name from the line above
+    shop.empty()
 
 
 @pytest.fixture
