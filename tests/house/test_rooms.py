@@ -12,7 +12,8 @@ import pytest
 import holdfast
 
 ROOT = Path(holdfast.__file__).parent
-ROOMS = sorted(f"holdfast.{one.name}" for one in pkgutil.iter_modules([str(ROOT)]) if one.ispkg)
+# The rooms, and the rooms within them.
+ROOMS = sorted(one.name for one in pkgutil.walk_packages([str(ROOT)], "holdfast.") if one.ispkg)
 
 
 @cache

@@ -1,7 +1,8 @@
 """Foreign tables, which programs in other languages share: `hf.foreign.pdo(…)` and `hf.foreign.durable(…)`.
 
 Each kind is a folder with its flows, its worker's half (a `Source`) and its people's half (a `Desk`). Foreign words
-(urn, reserve, ack, grp, step) stay inside this package.
+(urn, reserve, ack, grp, step) stay inside this package. Tables of ours do not belong here, nor what runs handlers: a
+worker serves these rows as it serves our jobs.
 """
 
 from holdfast.foreign.durable.steps import DurableSteps as DurableSteps

@@ -1,4 +1,8 @@
-"""The databases: which dialect serves a URL, and how its connections open."""
+"""The databases: which dialect serves a URL, and a folder for each with what only it knows.
+
+Binding, error codes, how connections open, what wakes a worker and what is true of it (`base.py` lists that) belong
+here. SQL does not: it stands beside the flows that ask for it. Nor do callers' connections (`store/callers.py`).
+"""
 
 from __future__ import annotations
 

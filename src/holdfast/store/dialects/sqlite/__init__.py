@@ -1,4 +1,7 @@
-"""SQLite: the standard library's sqlite3, in WAL mode, one writer at a time."""
+"""SQLite: the standard library's sqlite3, in WAL mode, one writer at a time.
+
+Its queries are not here: each room has them in its folder `sql`.
+"""
 
 from __future__ import annotations
 
