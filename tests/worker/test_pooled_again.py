@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 import pytest
 
 from holdfast import Handler, Holdfast, Job, Retry
+from holdfast.errors import TransactionEnded
 from tests.worker.stage import Stage
 
 ONCE = Retry(max_attempts=1)
@@ -95,3 +96,161 @@ def test_an_error_that_hides_its_class_stops_the_worker_that_it_leaves(sqlite_st
             await sqlite_stage.hf.aclose()
 
     assert asyncio.run(scene())
+
+
+MYSQL = pytest.mark.parametrize("stage", ["mariadb", "mysql"], indirect=True)
+ASKED = "select connection_id()"
+
+
+async def achange(tx: Any, how: str) -> None:
+    if how == "autocommit":
+        await tx.autocommit(False)
+    elif how == "another database":
+        await tx.select_db("mysql")
+    elif how == "prepared":
+        await tx.prepare("select 1")
+    elif how == "another session":
+        await tx.ensure_closed()
+        await tx.connect()
+    else:
+        await tx.ping()
+
+
+def change(tx: Any, how: str) -> None:
+    if how == "autocommit":
+        tx.autocommit(False)
+    elif how == "another database":
+        tx.select_db("mysql")
+    elif how == "characters":
+        tx.set_character_set("latin1")
+    elif how == "another session":
+        tx.close()
+        tx.connect()
+    else:
+        tx.ping(reconnect=False)
+
+
+@MYSQL
+@pytest.mark.parametrize("fails", [False, True], ids=["completed", "failed"])
+@pytest.mark.parametrize(
+    "colour, how",
+    [
+        *((c, how) for c in ("async", "def") for how in ("autocommit", "another database", "another session", "alive")),
+        # asyncmy 0.2.17 fails in its own set_charset; PyMySQL has no statements that the server prepares.
+        ("def", "characters"),
+        ("async", "prepared"),
+    ],
+)
+def test_what_a_handler_changed_past_its_cursor_is_lent_to_nobody(
+    stage: Stage, hf: Holdfast, colour: str, how: str, fails: bool
+) -> None:
+    seen: list[int] = []
+    if colour == "async":
+
+        @hf.job(retry=ONCE)
+        async def changes(job: Job) -> None:
+            async with job.transaction() as tx:
+                seen.append((await tx.fetch(ASKED))[0][0])
+                await achange(tx, how)
+                if fails:
+                    raise ValueError
+    else:
+
+        @hf.job(retry=ONCE)
+        def changes(job: Job) -> None:
+            with job.transaction() as tx:
+                seen.append(tx.execute(ASKED).fetchone()[0])
+                change(tx, how)
+                if fails:
+                    raise ValueError
+
+    @hf.job(queue="other")
+    def later(n: int) -> None: ...
+
+    async def scene() -> list[Any]:
+        with Holdfast(stage.url) as other:
+            async with hf.worker(queues=["default"], poll=0.05):
+                job = other.enqueue("changes", check=False, max_attempts=1)
+                await stage.until(lambda: stage.show(job).state in ("done", "dead"))
+                return [
+                    job,
+                    *[await later.aenqueue(n=n) if colour == "async" else later.enqueue(n=n) for n in range(3)],
+                ]
+
+    async def closing() -> list[Any]:
+        found = await scene()
+        if colour == "async":
+            async with hf.store.alink() as link:
+                seen.append((await link.raw.fetch(ASKED))[0][0])
+        else:
+            with hf.store.link() as link:
+                seen.append(link.raw.execute(ASKED).fetchone()[0])
+        await hf.aclose()
+        return found
+
+    job, *added = asyncio.run(closing())
+    # Our tables are not in the other database, and the transaction is not in the other session.
+    assert stage.state(job) == ("dead" if fails or how.startswith("another") else "done")
+    assert [stage.state(one) for one in added] == ["pending"] * 3
+    assert seen[0] != seen[1]
+
+
+@MYSQL
+@COLOURS
+def test_several_statements_in_one_message_end_no_transaction_unseen(stage: Stage, hf: Holdfast, colour: str) -> None:
+    stage.sql("create table effects (what varchar(40))")
+    meddles = "select 1; rollback; start transaction"
+    if colour == "async":
+
+        @hf.job(retry=ONCE)
+        async def charge(job: Job) -> None:
+            async with job.transaction() as tx:
+                await tx.execute("insert into effects values ('lost')")
+                await tx.execute(meddles)
+    else:
+
+        @hf.job(retry=ONCE)
+        def charge(job: Job) -> None:
+            with job.transaction() as tx:
+                tx.execute("insert into effects values ('lost')")
+                tx.execute(meddles)
+
+    [job] = asyncio.run(one_after_the_other(stage, hf, charge))
+    assert stage.state(job) == "dead"
+
+
+@MYSQL
+def test_a_prepared_statement_that_ends_the_transaction_is_noticed(stage: Stage, hf: Holdfast) -> None:
+    @hf.job(retry=ONCE)
+    async def meddles(job: Job) -> None:
+        async with job.transaction() as tx:
+            await (await tx.prepare("rollback")).execute()
+            await tx.begin()
+
+    [job] = asyncio.run(one_after_the_other(stage, hf, meddles))
+    assert stage.show(job).errors[0]["message"] == str(TransactionEnded())
+
+
+# MySQL takes a warning for a change of the session.
+@pytest.mark.parametrize("stage", ["mariadb"], indirect=True)
+@COLOURS
+def test_a_statement_with_a_warning_keeps_its_connection(stage: Stage, hf: Holdfast, colour: str) -> None:
+    seen: list[int] = []
+    if colour == "async":
+
+        @hf.job(retry=ONCE)
+        async def warned(job: Job) -> None:
+            async with job.transaction() as tx:
+                seen.append((await tx.fetch(ASKED))[0][0])
+                assert await tx.fetch("select 1 / 0, 7") == ((None, 7),)
+    else:
+
+        @hf.job(retry=ONCE)
+        def warned(job: Job) -> None:
+            with job.transaction() as tx:
+                seen.append(tx.execute(ASKED).fetchone()[0])
+                assert tx.execute("select 1 / 0, 7").fetchall() == ((None, 7),)
+
+    jobs = asyncio.run(one_after_the_other(stage, hf, warned, warned))
+    assert [stage.state(job) for job in jobs] == ["done", "done"]
+    assert seen[0] == seen[1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from holdfast.store.dialects.base import importing
@@ -43,19 +43,46 @@ class Watched:
     changed = False
     # Rises with each transaction, so that one can be told from the next.
     transactions = 0
+    # The next message is that of a statement that `sending` has seen.
+    _seen = False
 
     def sending(self, sql: Any, error: type[Exception]) -> None:
         """Note that a statement is sent; refuse it where its answer could not be told from another's."""
         check_size(sql, self.packet, error)
         if self.under_way:
             raise error(0, UNDER_WAY)
+        if self.lent or not self.server_status & _IN_TRANSACTION:
+            self._count(sql)
+        self.under_way = self._seen = True
+
+    def message(self, sql: Any) -> None:
+        """Note a message. What a handler sends past `query` changes the session, for all we know.
+
+        The drivers have methods for that: `autocommit`, `select_db`, `set_charset` and others.
+        """
+        if self._seen:
+            self._seen = False
+        elif self.lent:
+            self.changed = True
+            self._count(sql)
+
+    def _count(self, sql: Any) -> None:
+        """Count the transaction that a statement begins, and note the locks that outlive it."""
         if not self.server_status & _IN_TRANSACTION:
             self.transactions += 1
-        elif self.lent:
-            text = sql if isinstance(sql, bytes | bytearray) else sql.encode(errors="replace")
-            self.transactions += bool(_BEGINS.match(text))
-            self.changed = self.changed or bool(_LOCKS.search(text))
-        self.under_way = True
+            return
+        text = sql if isinstance(sql, bytes | bytearray) else sql.encode(errors="replace")
+        self.transactions += bool(_BEGINS.match(text))
+        self.changed = self.changed or bool(_LOCKS.search(text))
+
+    def asking(self) -> str:
+        """Return what asks for the server's flags."""
+        self._seen = True
+        return "do 0"
+
+    def connecting(self) -> None:
+        """Note that a session is opened; a handler that opens another one has not said what we say to ours."""
+        self.changed = self.changed or bool(self.lent)
 
     def answered(self) -> None:
         self.under_way = False
@@ -117,10 +144,18 @@ def sync_class() -> Any:
                 affected = super().query(sql, unbuffered)
             except MySQLError as error:
                 if self.refused(error):
-                    super().query("do 0")
+                    super().query(self.asking())
                 raise
             self.answered()
             return affected
+
+        def _execute_command(self, command: int, sql: Any) -> None:
+            self.message(sql)
+            super()._execute_command(command, sql)  # type: ignore[misc, unused-ignore]
+
+        def connect(self, sock: Any = None) -> None:
+            self.connecting()
+            super().connect(sock)
 
         def begin(self) -> None:
             self.query("begin")
@@ -162,19 +197,81 @@ def async_class() -> Any:
     """As `sync_class`, for asyncmy."""
     with importing("asyncmy", "mysql"):
         from asyncmy.connection import Connection
+        from asyncmy.constants.CLIENT import MULTI_STATEMENTS
         from asyncmy.errors import MySQLError, OperationalError
 
     class AsyncConnection(Watched, Connection):  # type: ignore[misc, unused-ignore]
+        # Of asyncmy, whose stubs do not know them.
+        _client_flag: int
+        _result: Any
+        _affected_rows: Any
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)  # type: ignore[no-untyped-call, unused-ignore]
+            # asyncmy asks for it always: in `select 1; rollback; begin` nobody would see that a transaction ended.
+            self._client_flag &= ~MULTI_STATEMENTS
+
         async def query(self, sql: Any, unbuffered: bool = False) -> Any:
             self.sending(sql, OperationalError)
             try:
                 affected = await super().query(sql, unbuffered)  # type: ignore[no-untyped-call, unused-ignore]
             except MySQLError as error:
                 if self.refused(error):
-                    await super().query("do 0")  # type: ignore[no-untyped-call, unused-ignore]
+                    await super().query(self.asking())  # type: ignore[no-untyped-call, unused-ignore]
                 raise
             self.answered()
             return affected
+
+        async def _execute_command(self, command: int, sql: Any) -> None:
+            self.message(sql)
+            await super()._execute_command(command, sql)  # type: ignore[misc, unused-ignore]
+
+        async def connect(self) -> Any:
+            self.connecting()
+            return await super().connect()  # type: ignore[no-untyped-call, unused-ignore]
+
+        async def show_warnings(self) -> Any:
+            # asyncmy's cursors ask for them by themselves: as a statement, so that nothing else is sent meanwhile.
+            before = self._result, self._affected_rows
+            try:
+                await self.query("show warnings")
+                return self._result.rows
+            finally:
+                self._result, self._affected_rows = before
+
+        async def past(self, run: Any, *args: Any, **options: Any) -> Any:
+            """Run what sends its own messages, alone as a statement is."""
+            if not self.lent:
+                return await run(*args, **options)
+            if self.under_way:
+                raise OperationalError(0, UNDER_WAY)
+            self.under_way = True
+            try:
+                value = await run(*args, **options)
+            except MySQLError as error:
+                if self.refused(error):
+                    await super().query(self.asking())  # type: ignore[no-untyped-call, unused-ignore]
+                raise
+            self.under_way = False
+            return value
+
+        async def prepare(self, query: Any) -> Any:
+            statement = await self.past(super().prepare, query)
+            statement.execute = partial(self.past, statement.execute)
+            statement.execute_bulk = partial(self.past, statement.execute_bulk)
+            return statement
+
+        async def autocommit(self, value: Any) -> None:
+            await self.past(super().autocommit, value)
+
+        async def select_db(self, db: Any) -> None:
+            await self.past(super().select_db, db)
+
+        async def set_charset(self, charset: Any) -> None:
+            await self.past(super().set_charset, charset)
+
+        async def ping(self, reconnect: bool = True) -> None:
+            await self.past(super().ping, reconnect)
 
         async def begin(self) -> None:
             await self.query("begin")
