@@ -154,6 +154,7 @@ class TransactionError(HoldfastError):
     """What was given as `tx=` cannot be used."""
 
 
+OVER = "This transaction is over: its block was left. Use it only inside."
 UNREAD = (
     "On the connection given as tx= rows of an unbuffered result are still to be read. Read them all or close their "
     "cursor first, or read them on another connection."

@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any, NoReturn
 
+import psycopg
+import psycopg.adapt
+import psycopg.types.json
 import pytest
 
 from holdfast import Handler, Holdfast, Job, Retry
@@ -254,3 +257,74 @@ def test_a_statement_with_a_warning_keeps_its_connection(stage: Stage, hf: Holdf
     jobs = asyncio.run(one_after_the_other(stage, hf, warned, warned))
     assert [stage.state(job) for job in jobs] == ["done", "done"]
     assert seen[0] == seen[1]
+
+
+class AsBytes(psycopg.adapt.Loader):
+    def load(self, data: Any) -> bytes:
+        return bytes(data)
+
+
+async def aleave(tx: Any, how: str) -> None:
+    if how == "a codec":
+        await tx.set_type_codec("text", encoder=str, decoder=lambda text: ("own", text), schema="pg_catalog")
+    elif how == "a built-in codec":
+        await tx.set_builtin_type_codec("text", schema="pg_catalog", codec_name="text")
+    elif how == "a listener":
+        await tx.add_listener("news", print)
+    else:
+        tx.add_log_listener(print)
+
+
+def leave(tx: Any, how: str) -> None:
+    if how == "a loader":
+        tx.adapters.register_loader("text", AsBytes)
+    elif how == "a dumper":
+        tx.adapters.register_dumper(dict, psycopg.types.json.JsonDumper)
+    elif how == "json":
+        psycopg.types.json.set_json_loads(lambda text: ("own", text), tx)
+    elif how == "a type":
+        psycopg.types.TypeInfo("mine", 4242, 4243).register(tx)
+    else:
+        tx.add_notice_handler(print)
+
+
+@pytest.mark.parametrize("stage", ["pg"], indirect=True)
+@pytest.mark.parametrize("fails", [False, True], ids=["completed", "failed"])
+@pytest.mark.parametrize(
+    "colour, how",
+    [
+        *(("async", how) for how in ("a codec", "a built-in codec", "a listener", "a log listener")),
+        *(("def", how) for how in ("a loader", "a dumper", "json", "a type", "a notice handler")),
+    ],
+)
+def test_what_a_handler_taught_its_connection_reaches_nobody_else(
+    stage: Stage, hf: Holdfast, colour: str, how: str, fails: bool
+) -> None:
+    seen: list[Any] = []
+    asked = "select pg_backend_pid(), 'x'::text"
+    if colour == "async":
+
+        @hf.job(retry=ONCE)
+        async def teaches(job: Job) -> None:
+            async with job.transaction() as tx:
+                seen.append((await tx.fetch(asked))[0])
+                if len(seen) == 2:
+                    await aleave(tx, how)
+                    if fails:
+                        raise ValueError
+    else:
+
+        @hf.job(retry=ONCE)
+        def teaches(job: Job) -> None:
+            with job.transaction() as tx:
+                seen.append(tx.execute(asked).fetchone())
+                if len(seen) == 2:
+                    leave(tx, how)
+                    if fails:
+                        raise ValueError
+
+    jobs = asyncio.run(one_after_the_other(stage, hf, teaches, teaches, teaches))
+    assert [stage.state(job) for job in jobs] == ["done", "dead" if fails else "done", "done"]
+    # Kept as long as it is as it was opened, and no longer.
+    assert seen[0][0] == seen[1][0] != seen[2][0]
+    assert seen[2][1] == "x"

@@ -76,7 +76,7 @@ class Lent:
         self._mine: Any = None
 
     def begin(self) -> Any:
-        """Borrow a connection and begin; returns it for the application's own statements."""
+        """Borrow a connection and begin; returns what the application's own statements go through."""
         if self._turn is not None:
             self._turn.__enter__()
         try:
@@ -84,14 +84,13 @@ class Lent:
             try:
                 link.begin_lent()
                 self._mine = link.dialect.transaction_of(link.raw)
-                link.dialect.lend(link.raw)
+                return link.dialect.lend(link.raw)
             except BaseException as error:
                 self._loan.__exit__(None, error, None)
                 raise
         except BaseException:
             self._give_up_turn()
             raise
-        return link.raw
 
     def complete(self, work: Flow[None], committed: Committed) -> None:
         """Complete the job and commit; `committed` is called as soon as that is known.
@@ -165,11 +164,10 @@ class AsyncLent:
         try:
             await link.begin_lent()
             self._mine = link.dialect.atransaction_of(link.raw)
-            link.dialect.alend(link.raw)
+            return link.dialect.alend(link.raw)
         except BaseException as error:
             loan.over(error)
             raise
-        return link.raw
 
     async def complete(self, work: Flow[None], committed: Committed) -> None:
         """As `Lent.complete`."""

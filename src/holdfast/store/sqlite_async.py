@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from holdfast.errors import DatabaseUnavailable, TransactionError
+from holdfast.errors import OVER, DatabaseUnavailable, TransactionError
 from holdfast.flow import Flow, Rows, Statement
 from holdfast.store.lending import Committed, Lent
 
@@ -88,7 +88,7 @@ class ThreadedLent:
 
     def _entered(self) -> Lent:
         if self._over:
-            raise TransactionError("This transaction is over: its block was left. Use it only inside.")
+            raise TransactionError(OVER)
         if not self._begun:
             self._lent.begin()
             self._begun = True

@@ -240,17 +240,17 @@ class Dialect(ABC):
         """As `transaction_of`, of an async connection."""
         raise NotImplementedError(f"{self.name} has no async driver")
 
-    def lend(self, raw: Any) -> None:
-        """Let the application's own statements into the transaction of a sync connection."""
-        return None
+    def lend(self, raw: Any) -> Any:
+        """Let the application's own statements into the transaction of a sync connection; return what it gets."""
+        return raw
 
     def take_back(self, raw: Any) -> None:
-        """Undo `lend`, before the transaction ends."""
+        """Undo `lend`, before the transaction ends; once more does no harm."""
         return None
 
-    def alend(self, raw: Any) -> None:
-        """As `lend`, of an async connection."""
-        return None
+    def alend(self, raw: Any) -> Any:
+        """As `lend`, of an async connection. What it returns can be taken back: other tasks may still have it."""
+        raise NotImplementedError(f"{self.name} has no async driver")
 
     def atake_back(self, raw: Any) -> None:
         """As `take_back`, of an async connection."""

@@ -21,7 +21,14 @@ from holdfast.store.calls import Call, Calls
 from holdfast.store.catalogue import Compiled, Query, Rules, Style
 from holdfast.store.dialects.base import SCHEMES, Dialect, chain, is_plain
 from holdfast.store.dialects.mysql.claim import hops
-from holdfast.store.dialects.mysql.drivers import LARGEST_PACKET, SESSION_TRACK, UNDER_WAY, async_class, sync_class
+from holdfast.store.dialects.mysql.drivers import (
+    LARGEST_PACKET,
+    SESSION_TRACK,
+    UNDER_WAY,
+    async_class,
+    lent_class,
+    sync_class,
+)
 from holdfast.store.dialects.mysql.waker import MysqlWatcher
 from holdfast.store.sessions import Clock, OwnAsyncSession
 from holdfast.store.wakers import Emit, Opens, Wake, Waker
@@ -166,13 +173,21 @@ class Mysql(Dialect):
 
     atransaction_of = transaction_of
 
-    def lend(self, raw: Any) -> None:
+    def lend(self, raw: Any) -> Any:
         raw.lent = True
+        return raw
 
     def take_back(self, raw: Any) -> None:
-        raw.lent = False
+        raw.lent = None
 
-    alend, atake_back = lend, take_back
+    def alend(self, raw: Any) -> Any:
+        raw.lent = lent_class()(raw)
+        return raw.lent
+
+    def atake_back(self, raw: Any) -> None:
+        if raw.lent is not None:
+            raw.lent.take_back()
+            raw.lent = None
 
     def cursors(self, raw: Any) -> Callable[[], Any]:
         from pymysql.cursors import Cursor

@@ -11,6 +11,7 @@ import re
 from functools import cache, partial
 from typing import Any
 
+from holdfast.errors import OVER, TransactionError
 from holdfast.store.dialects.base import importing
 
 # The protocol's own limit; each connection asks its server for its own.
@@ -37,8 +38,8 @@ class Watched:
     server_status: int
     # A statement was sent and its answer was not read to the end: nobody can tell what the next answer belongs to.
     under_way = False
-    # A handler has it: its statements may be anything.
-    lent = False
+    # What a handler has of it: its statements may be anything.
+    lent: Any = None
     # The session is no longer as we opened it.
     changed = False
     # Rises with each transaction, so that one can be told from the next.
@@ -51,7 +52,7 @@ class Watched:
         check_size(sql, self.packet, error)
         if self.under_way:
             raise error(0, UNDER_WAY)
-        if self.lent or not self.server_status & _IN_TRANSACTION:
+        if self.lent is not None or not self.server_status & _IN_TRANSACTION:
             self._count(sql)
         self.under_way = self._seen = True
 
@@ -62,7 +63,7 @@ class Watched:
         """
         if self._seen:
             self._seen = False
-        elif self.lent:
+        elif self.lent is not None:
             self.changed = True
             self._count(sql)
 
@@ -82,7 +83,7 @@ class Watched:
 
     def connecting(self) -> None:
         """Note that a session is opened; a handler that opens another one has not said what we say to ours."""
-        self.changed = self.changed or bool(self.lent)
+        self.changed = self.changed or self.lent is not None
 
     def answered(self) -> None:
         self.under_way = False
@@ -241,7 +242,7 @@ def async_class() -> Any:
 
         async def past(self, run: Any, *args: Any, **options: Any) -> Any:
             """Run what sends its own messages, alone as a statement is."""
-            if not self.lent:
+            if self.lent is None:
                 return await run(*args, **options)
             if self.under_way:
                 raise OperationalError(0, UNDER_WAY)
@@ -298,3 +299,47 @@ def async_class() -> Any:
             super().close()  # type: ignore[no-untyped-call, unused-ignore]
 
     return AsyncConnection
+
+
+@cache
+def lent_class() -> Any:
+    """Make what a handler gets of an async connection: the same until it is taken back, then nothing."""
+    own = async_class()
+
+    class LentConnection:
+        __slots__ = ("_raw",)
+        _raw: Any
+
+        def __init__(self, raw: Any) -> None:
+            object.__setattr__(self, "_raw", raw)
+
+        def take_back(self) -> None:
+            object.__setattr__(self, "_raw", None)
+
+        def __getattr__(self, name: str) -> Any:
+            raw = self._raw
+            if raw is None:
+                raise TransactionError(OVER)
+            return getattr(raw, name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            # Whatever it is, the next borrower would find it.
+            self.__getattr__("connecting")()
+            setattr(self._raw, name, value)
+
+        # To `tx=`, and to isinstance, it is a connection.
+        __class__ = property(lambda self: own)
+
+        def cursor(self, cursor: Any = None) -> Any:
+            # Made on the proxy, so that a cursor that outlives the block is refused with it.
+            return (cursor or self._cursor_cls)(self, echo=self._echo, query_callback=self._query_callback)
+
+        execute, fetch = own.execute, own.fetch
+
+        async def __aenter__(self) -> Any:
+            return self
+
+        async def __aexit__(self, *error: Any) -> None:
+            await self.__getattr__("__aexit__")(*error)
+
+    return LentConnection

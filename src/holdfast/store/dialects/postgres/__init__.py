@@ -22,6 +22,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Rows, Statement
 from holdfast.store.catalogue import Query, Rules, Style
 from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, Endings, NothingEnded, chain, importing
+from holdfast.store.dialects.postgres.drivers import async_class, has_own_adapters, lent_class
 from holdfast.store.dialects.postgres.endings import PLANS_LIVE, PostgresEndings
 from holdfast.store.dialects.postgres.waker import PostgresListener
 from holdfast.store.sessions import AsyncpgSession, Clock
@@ -150,7 +151,7 @@ class Postgres(Dialect):
         return bool(raw.pgconn.transaction_status == _IDLE)
 
     def ais_idle(self, raw: Any) -> bool:
-        return not (raw.is_closed() or raw.is_in_transaction())
+        return not (raw.is_closed() or raw.is_in_transaction() or raw.changed)
 
     def transaction_of(self, raw: Any) -> Any:
         return raw.pgconn.transaction_status in _INSIDE or None
@@ -169,18 +170,27 @@ class Postgres(Dialect):
         from psycopg import Cursor
         from psycopg.rows import tuple_row
 
-        return raw.row_factory is not tuple_row or raw.cursor_factory is not Cursor
+        return (
+            raw.row_factory is not tuple_row
+            or raw.cursor_factory is not Cursor
+            or not raw.autocommit
+            or bool(raw._notice_handlers or raw._notify_handlers)
+            or has_own_adapters(raw)
+        )
 
     def endings(self) -> Endings:
         return PostgresEndings(self)
 
-    def alend(self, raw: Any) -> None:
+    def alend(self, raw: Any) -> Any:
         # asyncpg lets `tx.transaction()` make a savepoint only inside a transaction that it knows; it has no public way
         # to say so, and its own start() and commit() would take a message each.
         raw._top_xact = raw.transaction()
+        return lent_class()(None, raw)
 
     def atake_back(self, raw: Any) -> None:
         raw._top_xact = None
+        if raw._proxy is not None:
+            raw._proxy.take_back()
 
     def echo(self, listening: Any, speaking: Any, timeout: float) -> Echo:
         channel = f"holdfast_echo_{secrets.token_hex(6)}"
@@ -347,6 +357,7 @@ async def _aconnect(at: urls.Url, options: StoreOptions, name: str) -> Any:
         timeout=options.connect_timeout,
         statement_cache_size=200 if options.prepare else 0,
         max_cached_statement_lifetime=PLANS_LIVE,
+        connection_class=async_class(),
         server_settings={"application_name": name} | settings,
     )
 
