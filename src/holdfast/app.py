@@ -346,6 +346,8 @@ class Holdfast:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Closing takes a thread, and a process that ends or is at its limit has none to give. The block's own error is
+        # the one to hear about then; what is still open ends with the process.
         with suppress(RuntimeError):
             await self.aclose()
 

@@ -122,6 +122,8 @@ async def _stop_when_orphaned(worker: Worker, parent: int | None) -> None:
 
 def _leave(code: int) -> None:
     """End the process here and now, with what it said so far."""
+    # Handlers of the application's own and streams that were closed or replaced may fail in any way; the process must
+    # end all the same, with the code that says how its work ended.
     with suppress(Exception):
         logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

@@ -218,7 +218,8 @@ class Worker:
         if loop is None or _running_loop() is loop:
             self._stop(why, at_once)
         if loop is not None:
-            # From another thread, or from a signal handler while the loop sleeps: this wakes it.
+            # From another thread, or from a signal handler while the loop sleeps: this wakes it. It refuses where the
+            # loop is closed, and then there is nothing left to stop.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._stop, why, at_once)
 
@@ -368,6 +369,7 @@ class Worker:
         self.holdings.forget(batch)
 
     def _wake_from_any_thread(self) -> None:
+        # The loop refuses once it is closed: nobody is left to wake.
         with suppress(RuntimeError):
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._wake)
