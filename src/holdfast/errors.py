@@ -239,7 +239,9 @@ class TransactionEnded(TransactionError):
         super().__init__(
             "The transaction that job.transaction() opened is over already, so the job cannot be completed in it. "
             "Either the database ended it (a deadlock, INSERT OR ROLLBACK, DDL on MySQL): let such an error leave the "
-            "block, and the attempt is repeated. Or the handler did (COMMIT, ROLLBACK, BEGIN): leave that to the block."
+            "block, and the attempt is repeated. Or the handler did (COMMIT, ROLLBACK, BEGIN): leave that to the "
+            "block. On PostgreSQL RESET ALL looks the same, because it takes the transaction's mark away: reset the "
+            "settings that you mean, by their names."
         )
 
 

@@ -5,13 +5,18 @@ import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
+import pymysql
 import pytest
 
 from holdfast import Holdfast, admin, jobs
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError
+from holdfast.flow import Steps, flow, run_text
 from holdfast.store import Store, migrate
 from holdfast.values.options import StoreOptions
 from holdfast.values.rows import NewJob
@@ -60,6 +65,55 @@ def test_an_async_connection_given_back_inside_a_transaction_is_not_lent_again(s
     asyncio.run(scene())
     assert not is_there(store)
     assert store.run(admin.show(new_job().id)).state == "pending"
+
+
+def slow(store: Store) -> str:
+    return f"select {'pg_sleep' if store.dialect.name == 'postgres' else 'sleep'}(0.5)"
+
+
+@flow
+def asked(sql: str) -> Steps[Any]:
+    return (yield from run_text("asked", sql))[0][0]
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["left", "failed"])
+def test_an_async_connection_given_back_while_a_statement_runs_is_not_lent_again(store: Store, fails: bool) -> None:
+    if store.embedded:
+        pytest.skip("SQLite has no async connections")
+    one = Store(store.url, replace(store.options, pool_size=1))
+
+    async def scene() -> Any:
+        with suppress(ValueError):
+            async with one.alink() as link:
+                running = asyncio.create_task(link.raw.execute(slow(store)))
+                await asyncio.sleep(0.05)
+                if fails:
+                    raise ValueError
+        answer = await one.arun_once(asked("select 42"))
+        await asyncio.gather(running, return_exceptions=True)
+        await one.aclose()
+        return answer
+
+    assert asyncio.run(scene()) == 42
+
+
+def test_a_call_that_is_cancelled_in_the_middle_leaves_its_answer_to_nobody(store: Store) -> None:
+    if store.embedded:
+        pytest.skip("SQLite's statements run on a thread, which cannot be cancelled")
+    one = Store(store.url, replace(store.options, pool_size=1))
+
+    async def scene() -> list[Any]:
+        answers = []
+        for n in range(3):
+            running = asyncio.create_task(one.arun(asked(slow(store))))
+            await asyncio.sleep(0.05)
+            running.cancel()
+            await asyncio.wait([running])
+            answers += [running.cancelled(), await one.arun_once(asked(f"select {40 + n}"))]
+        await one.aclose()
+        return answers
+
+    assert asyncio.run(scene()) == [True, 40, True, 41, True, 42]
 
 
 def test_a_database_in_memory_outlives_an_interrupted_transaction() -> None:
@@ -142,7 +196,24 @@ def test_a_thread_that_waits_for_itself_is_told_at_once(sqlite_url: str) -> None
     store.close()
 
 
+@pytest.fixture(params=["pg", "mariadb"])
+def server_url(request: pytest.FixtureRequest) -> str:
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+def mysql_sessions(url: str) -> list[int]:
+    address = urlsplit(url)
+    database = address.path.strip("/")
+    with closing(pymysql.connect(host="127.0.0.1", port=address.port or 0, user="root")) as connection:
+        cursor = connection.cursor()
+        cursor.execute("select id from information_schema.processlist where db = %s", [database])
+        return [row[0] for row in cursor.fetchall()]
+
+
 def sessions(url: str) -> int:
+    if url.startswith("mysql"):
+        return len(mysql_sessions(url))
     with psycopg.connect(url) as connection:
         found = connection.execute(
             "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
@@ -159,8 +230,8 @@ def until_sessions(url: str, most: int) -> int:
     return count
 
 
-def test_connections_do_not_pile_up_over_event_loops(pg_url: str) -> None:
-    hf = Holdfast(pg_url)
+def test_connections_do_not_pile_up_over_event_loops(server_url: str) -> None:
+    hf = Holdfast(server_url)
     hf.migrate()
 
     @hf.job
@@ -169,13 +240,13 @@ def test_connections_do_not_pile_up_over_event_loops(pg_url: str) -> None:
     hf.close()
     for n in range(10):
         asyncio.run(noop.aenqueue(n=n))
-    assert until_sessions(pg_url, 0) == 0
+    assert until_sessions(server_url, 0) == 0
 
 
 # What nobody closed in time complains when it is collected.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_connections_of_a_loop_that_was_closed_in_a_hurry_are_hung_up(pg_url: str) -> None:
-    hf = Holdfast(pg_url)
+def test_connections_of_a_loop_that_was_closed_in_a_hurry_are_hung_up(server_url: str) -> None:
+    hf = Holdfast(server_url)
     hf.migrate()
 
     @hf.job
@@ -186,9 +257,9 @@ def test_connections_of_a_loop_that_was_closed_in_a_hurry_are_hung_up(pg_url: st
         loop = asyncio.new_event_loop()
         loop.run_until_complete(noop.aenqueue(n=n))
         loop.close()
-    assert until_sessions(pg_url, 1) == 1
+    assert until_sessions(server_url, 1) == 1
     hf.close()
-    assert until_sessions(pg_url, 0) == 0
+    assert until_sessions(server_url, 0) == 0
     del loop
     gc.collect()
 
@@ -213,7 +284,38 @@ def test_idle_connections_that_the_server_ended_are_replaced(pg_url: str) -> Non
     hf.close()
 
 
+def test_a_worker_starts_while_its_idle_connections_were_cut(server_url: str) -> None:
+    hf = Holdfast(server_url)
+    hf.migrate()
+    ran: list[int] = []
+    all_ran = asyncio.Event()
+
+    @hf.job
+    async def note(n: int) -> None:
+        ran.append(n)
+        if len(ran) == 20:
+            all_ran.set()
+
+    async def scene() -> None:
+        await asyncio.gather(*(note.aenqueue(n=n) for n in range(20)))
+        end_sessions(server_url)
+        async with hf.worker(poll=0.05) as worker:
+            await asyncio.wait_for(all_ran.wait(), 40)
+            assert worker.failure is None
+        await hf.aclose()
+
+    asyncio.run(scene())
+    assert sorted(ran) == list(range(20))
+    hf.close()
+
+
 def end_sessions(url: str, share: float = 1.0) -> None:
+    if url.startswith("mysql"):
+        with closing(pymysql.connect(host="127.0.0.1", port=urlsplit(url).port or 0, user="root")) as connection:
+            for session in mysql_sessions(url):
+                with suppress(pymysql.err.OperationalError):
+                    connection.query(f"kill {session}")
+        return
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"

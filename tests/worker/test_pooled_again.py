@@ -1,6 +1,7 @@
 """What a handler leaves behind: the pool has its place again, and a connection as it was opened."""
 
 import asyncio
+import threading
 from typing import Any, NoReturn
 
 import psycopg
@@ -99,6 +100,31 @@ def test_an_error_that_hides_its_class_stops_the_worker_that_it_leaves(sqlite_st
             await sqlite_stage.hf.aclose()
 
     assert asyncio.run(scene())
+
+
+@pytest.mark.parametrize("stage", ["sqlite"], indirect=True)
+def test_a_moment_without_threads_costs_an_async_transaction_no_attempt(
+    stage: Stage, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.sql("create table effects (what varchar(40))")
+    refused: list[str] = []
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name.startswith("holdfast-transaction") and len(refused) < 2:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    @hf.job(retry=ONCE)
+    async def writes(job: Job) -> None:
+        async with job.transaction() as tx:
+            await tx.execute("insert into effects values ('once')")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    [job] = asyncio.run(one_after_the_other(stage, hf, writes))
+    assert len(refused) == 2
+    assert (stage.state(job), stage.sql("select what from effects")) == ("done", [("once",)])
 
 
 MYSQL = pytest.mark.parametrize("stage", ["mariadb", "mysql"], indirect=True)
@@ -328,3 +354,23 @@ def test_what_a_handler_taught_its_connection_reaches_nobody_else(
     # Kept as long as it is as it was opened, and no longer.
     assert seen[0][0] == seen[1][0] != seen[2][0]
     assert seen[2][1] == "x"
+
+
+@COLOURS
+@pytest.mark.parametrize("stage", ["pg"], indirect=True)
+def test_resetting_everything_is_named_where_it_hides_the_transaction(stage: Stage, hf: Holdfast, colour: str) -> None:
+    if colour == "async":
+
+        @hf.job(retry=ONCE)
+        async def resets(job: Job) -> None:
+            async with job.transaction() as tx:
+                await tx.execute("reset all")
+    else:
+
+        @hf.job(retry=ONCE)
+        def resets(job: Job) -> None:
+            with job.transaction() as tx:
+                tx.execute("reset all")
+
+    [job] = asyncio.run(one_after_the_other(stage, hf, resets))
+    assert "RESET ALL" in stage.show(job).errors[0]["message"]

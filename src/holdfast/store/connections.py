@@ -204,6 +204,15 @@ class AsyncLink:
         for sql in more:
             await self.tell(sql)
 
+    async def prove_idle(self) -> None:
+        """Close the connection unless the server answers: asyncpg does not tell whether a statement still runs."""
+        try:
+            await self.dialect.atell(self.raw, self.dialect.nothing)
+        except Exception as error:
+            # A statement under way, a failed transaction, a lost connection: whatever it is, nobody is lent this one.
+            log.debug("a connection was given back while in use, so it is closed: %s", error)
+            self.close()
+
     def is_idle(self) -> bool:
         """As `Link.is_idle`."""
         return not (self.endings is not None and self.endings.spoilt) and self.dialect.ais_idle(self.raw)

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.errors import OVER, DatabaseUnavailable, TransactionError
 from holdfast.flow import Flow, Rows, Statement
 from holdfast.store.lending import Committed, Lent
+from holdfast.store.pauses import TRIES, pause_after
 
 
 class AsyncTx:
@@ -51,7 +52,15 @@ class TransactionThreads:
     def take(self) -> ThreadPoolExecutor:
         with suppress(IndexError):
             return self._idle.pop()
-        return ThreadPoolExecutor(1, "holdfast-transaction")
+        thread = ThreadPoolExecutor(1, "holdfast-transaction")
+        try:
+            # It starts with its first work. Were that a statement, the executor would keep it and run it later, when
+            # the caller has long repeated it.
+            thread.submit(int)
+        except RuntimeError as error:
+            thread.shutdown(wait=False)
+            raise DatabaseUnavailable(f"no thread could be started for it: {error}") from error
+        return thread
 
     def put(self, thread: ThreadPoolExecutor) -> None:
         self._idle.append(thread)
@@ -75,11 +84,19 @@ class ThreadedLent:
     def __init__(self, lent: Lent, threads: TransactionThreads) -> None:
         self._lent = lent
         self._threads = threads
-        self._thread = threads.take()
+        self._thread: ThreadPoolExecutor
         self._begun = False
         self._over = False
 
     async def begin(self) -> AsyncTx:
+        """Take a thread; where the process has none to give for a moment, wait for it as `Store.arun` does."""
+        for tries in range(1, TRIES):
+            try:
+                self._thread = self._threads.take()
+                return AsyncTx(self)
+            except DatabaseUnavailable:
+                await asyncio.sleep(pause_after(tries))
+        self._thread = self._threads.take()
         return AsyncTx(self)
 
     def call(self, fn: Callable[[Lent], Any]) -> asyncio.Future[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import threading
 import time
 import weakref
@@ -24,21 +23,13 @@ from holdfast.store.dialects import SCHEMA_VERSION, dialect_for
 from holdfast.store.dialects.base import Echo
 from holdfast.store.lending import AsyncLent, Lent
 from holdfast.store.migrate import Migration
+from holdfast.store.pauses import TRIES, pause_after
 from holdfast.store.pool import AsyncPool, Loan, Pool
 from holdfast.store.sessions import translated
 from holdfast.store.sqlite_async import AsyncTx, ThreadedLent, TransactionThreads
 from holdfast.values.options import StoreOptions
 
 T = TypeVar("T")
-
-# A busy or lost database is tried again for a few seconds, then the caller hears of it. A worker tries on for ever.
-TRIES = 6
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
-
-
-def pause_after(tries: int) -> float:
-    """Return how long to wait before the next try, with full jitter."""
-    return random.uniform(0.5, 1.0) * min(LONGEST_PAUSE, FIRST_PAUSE * 3.0 ** (tries - 1))
 
 
 class Store:
@@ -191,9 +182,14 @@ class Store:
 
     @asynccontextmanager
     async def alink(self) -> AsyncIterator[AsyncLink]:
-        """Lend an async connection (not on SQLite, which has none)."""
+        """Lend an async connection (not on SQLite, which has none); closed if a statement still runs at the end."""
         async with self._apool().link() as link:
-            yield link
+            try:
+                yield link
+            except Exception:
+                await link.prove_idle()
+                raise
+            await link.prove_idle()
 
     def echo(self, timeout: float) -> Echo:
         """Send a notification to where workers listen and see whether it comes back, where the database has them."""

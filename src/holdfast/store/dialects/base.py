@@ -83,6 +83,8 @@ class Dialect(ABC):
     # The parameter style of our own sync connections.
     style: ClassVar[Style]
     begin: ClassVar[str] = "begin"
+    # A statement that does nothing but be answered.
+    nothing: ClassVar[str] = "select 1"
     # What undoes a handler's changes to its session; sent behind the COMMIT or ROLLBACK of its transaction.
     tidy: ClassVar[str] = ""
     # What marks a handler's transaction where the driver cannot tell it from the next, and what fails at its end if the

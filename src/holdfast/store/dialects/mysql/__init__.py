@@ -99,6 +99,7 @@ class Mysql(Dialect):
     name: ClassVar[str] = "mysql"
     ends_holder: ClassVar[Mapping[str, str]] = {"session": "kill {pid}"}
     style: ClassVar[Style] = "format"
+    nothing: ClassVar[str] = "do 0"
     spreads_lists: ClassVar[bool] = True
     keeps_dead_rows: ClassVar[bool] = True
     migrates_as_one: ClassVar[bool] = False
