@@ -10,21 +10,23 @@ from holdfast.cli.bench import bench_options, measure
 from tests.bench import peers
 from tests.servers import MariaDB, Postgres, Unavailable
 
-DATABASES = ("sqlite", "postgres", "mariadb")
+DATABASES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mariadb": "MariaDB"}
 # So that the server counts statements.
 SETTINGS = {"shared_preload_libraries": "pg_stat_statements"}
 
 
 @click.command()
-@click.option("--on", "databases", multiple=True, type=click.Choice(DATABASES), help="Where; by default everywhere.")
-@click.option("--peers/--no-peers", "with_peers", default=True, help="Whether other queues take part on PostgreSQL.")
+@click.option(
+    "--on", "databases", multiple=True, type=click.Choice(list(DATABASES)), help="Where; by default everywhere."
+)
+@click.option("--peers/--no-peers", "with_peers", default=True, help="Whether other queues take part.")
 @bench_options
 def main(databases: tuple[str, ...], with_peers: bool, **options: Any) -> None:
     """Measure Holdfast beside raw-SQL loops and other queues, on servers of its own."""
-    chosen = databases or (DATABASES if options["study"] is None else ("postgres",))
+    chosen = databases or (tuple(DATABASES) if options["study"] is None else ("postgres",))
     specs, notes = [], {}
-    if with_peers and options["study"] is None and "postgres" in chosen:
-        specs, notes = peers.found(lambda what: click.echo(what, err=True))
+    if with_peers and options["study"] is None:
+        specs, notes = peers.found([DATABASES[name] for name in chosen], lambda what: click.echo(what, err=True))
     with ExitStack() as stack:
         urls = []
         for name in chosen:

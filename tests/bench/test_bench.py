@@ -18,6 +18,8 @@ from holdfast.bench.serve import Served
 from holdfast.bench.side import before
 from holdfast.errors import ConfigError
 from holdfast.store.dialects.mysql import split_url
+from tests.bench import peers
+from tests.bench.peers import homes
 
 ROWS = [
     "enqueue one",
@@ -187,12 +189,27 @@ def test_a_study_of_postgres_refuses_another_database(sqlite_url: str) -> None:
 @pytest.mark.skipif("HOLDFAST_BENCH_PEERS" not in os.environ, reason="set HOLDFAST_BENCH_PEERS to run other queues")
 def test_every_peer_takes_part(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "tests.bench", "--quick", "--on", "postgres", "--json", str(figures)]
+    command = [sys.executable, "-m", "tests.bench", "--quick", "--json", str(figures)]
 
-    done = subprocess.run([*command, "--only", "a call", "--only", "async def"], capture_output=True, timeout=110)
+    done = subprocess.run([*command, "--only", "a call", "--only", "drain, async"], capture_output=True, timeout=580)
 
     assert done.returncode == 0, done.stderr
-    rows = {row["name"]: set(row["figures"]) for row in json.loads(figures.read_text())["rows"]}
-    everybody = {"holdfast", "raw", "procrastinate", "pgqueuer", "graphile-worker", "pg-boss"}
-    assert rows["enqueue 100 a call"] == everybody
-    assert rows["drain, async def, kept"] | rows["drain, async def, deleted"] == everybody
+    drained: dict[str, set[str]] = {}
+    for row in json.loads(figures.read_text())["rows"]:
+        assert not row["missing"]
+        drained.setdefault(row["database"], set()).update(row["figures"])
+    postgres = {"procrastinate", "pgqueuer", "graphile-worker", "pg-boss", "river", "awa", "oban"}
+    assert drained == {
+        "SQLite": {"holdfast", "raw", "huey"},
+        "PostgreSQL": {"holdfast", "raw", *postgres},
+        "MariaDB": {"holdfast", "raw", "one by one", "huey"},
+    }
+
+
+def test_a_peer_that_cannot_be_had_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(homes, "TOOLS", tmp_path)
+    monkeypatch.setattr(peers, "HOMES", [home for home in peers.HOMES if isinstance(home, homes.GoHome)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert peers.found(["PostgreSQL"]) == ([], {"river": "not measured: Go is not installed"})
+    assert peers.found(["SQLite"]) == ([], {})

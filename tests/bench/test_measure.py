@@ -8,13 +8,15 @@ import pytest
 from holdfast.bench.counters import Counts, NoCounters
 from holdfast.bench.measure import Figure, Reading, Result, Row, Size, measured, quantile
 from holdfast.bench.rows import drain, effect
-from holdfast.bench.side import Side, Spec
+from holdfast.bench.run import opened
+from holdfast.bench.side import Side, Spec, child
 
 
 class Sleepless:
     """A side that notes when it is asked."""
 
     can = frozenset({"row"})
+    broken = ""
 
     def __init__(self, name: str, asked: list[str], *, guest: bool = False) -> None:
         self.name = name
@@ -80,6 +82,25 @@ def test_a_guest_that_fails_is_named_and_the_run_goes_on() -> None:
     assert asked == ["broken stops", "raw", "raw"]
     assert set(result.figures) == {"raw"}
     assert result.missing == {"broken": "broken: no answer within 120 s"}
+
+
+def test_a_guest_that_could_not_even_begin_is_named_in_its_rows() -> None:
+    absent = Sleepless("absent", [], guest=True)
+    absent.broken = "absent: no tables"
+
+    [result] = results(Row("row", "jobs/s", "row", note), [Sleepless("raw", []), absent])  # type: ignore[arg-type]
+
+    assert set(result.figures) == {"raw"}
+    assert result.missing == {"absent": "absent: no tables"}
+
+
+def test_a_guest_that_cannot_make_its_tables_leaves_the_others_at_work(sqlite_url: str) -> None:
+    async def whole() -> list[str]:
+        guest = Spec("guest", (sys.executable, "-c", "raise SystemExit(3)"), guest=True)
+        async with opened(sqlite_url, [child("holdfast"), guest]) as sides:
+            return [side.broken for side in sides]
+
+    assert asyncio.run(whole()) == ["", "guest: its process ended with 3"]
 
 
 def test_a_failure_of_our_own_ends_the_run() -> None:

@@ -122,9 +122,10 @@ async def measured(
     database: str, row: Row, sides: Sequence[Side], rounds: int, say: Callable[[str], None] = lambda _: None
 ) -> list[Result]:
     """Measure a row round by round, each time beginning with another side; a side that cannot do it stands aside."""
-    able = [side for side in sides if row.needs in side.can]
+    asked = [side for side in sides if row.needs in side.can]
+    missing = {side.name: side.broken for side in asked if side.broken}
+    able = [side for side in asked if not side.broken]
     readings: dict[str, list[Reading]] = {side.name: [] for side in able}
-    missing: dict[str, str] = {}
     for number in range(max(1, round(rounds * row.often))):
         first = number % len(able)
         for side in (*able[first:], *able[:first]):
@@ -133,13 +134,13 @@ async def measured(
                 try:
                     readings[side.name].append(await row.measure(side))
                 except RuntimeError as error:
-                    await _excused(side, error)
+                    await excused(side, error)
                     missing[side.name] = str(error)
                     del readings[side.name]
     return [replace(result, missing=missing, reference=row.reference) for result in _results(database, row, readings)]
 
 
-async def _excused(side: Side, error: RuntimeError) -> None:
+async def excused(side: Side, error: RuntimeError) -> None:
     """Let a guest fail: its process ends, and the next row finds it afresh."""
     if not side.spec.guest:
         raise error

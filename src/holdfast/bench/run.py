@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.bench.counters import counters_for
-from holdfast.bench.measure import Result, Size, measured
+from holdfast.bench.measure import Result, Size, excused, measured
 from holdfast.bench.rows import rows
 from holdfast.bench.side import BY_HAND, EVERYTHING, Side, Spec, before, child
 from holdfast.store.dialects import dialect_for
@@ -38,7 +38,7 @@ def benchmark(
 ) -> tuple[list[Result], dict[str, str]]:
     """Measure every row on every database; an embedded SQLite file in a temporary folder when none is named.
 
-    peers: others that take part on PostgreSQL. only: patterns of the rows to measure; by default all.
+    peers: others that take part where they can. only: patterns of the rows to measure; by default all.
     checkout: another Holdfast that takes part everywhere, as "before".
     Returns the results, and what each database says of itself. The tables have a prefix of their own and are dropped.
     """
@@ -67,9 +67,10 @@ def specs_for(name: str, peers: Sequence[Spec], checkout: Path | None = None) ->
     """List who takes part on a database; an embedded one has no async driver."""
     cannot = {"one async"} if name == "SQLite" else set[str]()
     can = EVERYTHING - cannot
-    apart = {"PostgreSQL": list(peers), "SQLite": []}.get(name, [ONE_BY_ONE])
+    apart = [ONE_BY_ONE] if name in ("MariaDB", "MySQL") else []
+    guests = [peer for peer in peers if name in peer.databases]
     other = [] if checkout is None else [before(checkout, can)]
-    return [child("holdfast", can), *other, child("raw", BY_HAND - cannot), ONE_QUEUE, *apart]
+    return [child("holdfast", can), *other, child("raw", BY_HAND - cannot), ONE_QUEUE, *apart, *guests]
 
 
 @asynccontextmanager
@@ -80,7 +81,7 @@ async def opened(url: str, specs: Iterable[Spec]) -> AsyncIterator[list[Side]]:
     try:
         for spec in specs:
             side = Side(spec, url, prefix)
-            await side.do("install")
+            await _installed(side)
             sides.append(side)
         yield sides
     except BaseException:
@@ -90,8 +91,18 @@ async def opened(url: str, specs: Iterable[Spec]) -> AsyncIterator[list[Side]]:
         raise
     finally:
         for side in sides:
-            await side.do("uninstall")
+            if not side.broken:
+                await side.do("uninstall")
             await side.stop()
+
+
+async def _installed(side: Side) -> None:
+    """Make a side's tables; a guest that cannot is missing in all its rows."""
+    try:
+        await side.do("install")
+    except RuntimeError as error:
+        await excused(side, error)
+        side.broken = str(error)
 
 
 def described(url: str) -> tuple[str, str]:

@@ -31,6 +31,7 @@ class Spec:
     share: the part of the jobs it drains in a round, for those that would take minutes.
     apart: what its tables have behind the prefix, where two sides would take the same ones.
     guest: another project's; when it fails, the run goes on without it and says so.
+    databases: where a guest of `make bench` takes part.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Spec:
     environment: dict[str, str] = field(default_factory=dict)
     guest: bool = False
     apart: str = ""
+    databases: tuple[str, ...] = ("PostgreSQL",)
 
 
 def child(name: str, can: frozenset[str] = EVERYTHING, share: float = 1.0, apart: str = "") -> Spec:
@@ -75,6 +77,8 @@ class Side:
         self.prefix = prefix + spec.apart
         # A worker that broke must not hold the whole run up for ever.
         self.patience = 120.0
+        # Why a guest takes no part after all.
+        self.broken = ""
         self._child: _Child | None = None
 
     @property

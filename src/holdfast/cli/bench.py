@@ -148,7 +148,7 @@ def _print(*parts: Any) -> None:
     from rich.console import Console
 
     # A pipe gets the whole table, whatever width it pretends to have.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 170)
     for part in parts:
         console.print(part)
 
