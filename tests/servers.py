@@ -366,6 +366,8 @@ class MariaDB(Server):
         make_owned(self.folder / "tmp")
         install = shutil.which("mariadb-install-db") or str(self.program.parent.parent / "bin" / "mariadb-install-db")
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
+        # A folder of its own: a server that starts removes the temporary tables of others in a common one.
+        options.append(f"--tmpdir={self.folder / 'tmp'}")
         run([install, "--no-defaults", f"--datadir={self.data}", *options], cwd=self.folder, **unprivileged())
 
     def _command(self) -> list[str]:
