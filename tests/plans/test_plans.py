@@ -6,6 +6,7 @@ with the tables.
 """
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -354,3 +355,14 @@ def test_claims_from_the_front_are_not_planned_anew(store: Store, connection: An
     connection.execute("deallocate kept")
     # PostgreSQL tries five times what a plan for the values would cost.
     assert kept == 3
+
+
+def test_a_chunk_of_keys_is_no_larger_than_asked_for_whatever_the_plan(pg_url: str) -> None:
+    """A join with a limited choice may make the choice anew for each row, and delete every key at once."""
+    off = ("hashjoin", "mergejoin", "hashagg", "material", "memoize", "sort")
+    store = Store(f"{pg_url}?options=" + "".join(f"%20-c%20enable_{one}%3Doff" for one in off))
+    store.run(migrate.apply(store.migrations))
+    store.run(jobs.enqueue_many([new_job(idempotency_key=f"k{n}", window_ms=1) for n in range(5)]))
+    time.sleep(0.01)
+    assert [store.run(jobs.prune_keys(limit=2)) for _ in range(4)] == [2, 2, 1, 0]
+    store.close()

@@ -457,11 +457,12 @@ delete from holdfast_dropped
 returning 1;
 
 -- keys_prune: delete a chunk of idempotency keys past their window.
+-- An array, because a join with the chunk may be planned so that the limit is counted anew for each row.
 delete from holdfast_keys
- where (scope, key) in (
-    select scope, key from holdfast_keys
+ where ctid = any (array(
+    select ctid from holdfast_keys
      where expires_at <= :now
      order by expires_at
      limit :limit
-       for update skip locked)
+       for update skip locked))
 returning key;

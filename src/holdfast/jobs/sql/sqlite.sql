@@ -376,6 +376,7 @@ delete from holdfast_dropped
 returning 1;
 
 -- keys_prune: delete a chunk of idempotency keys past their window.
+-- Differs: no arrays, and none needed: what stands in parentheses is chosen once.
 delete from holdfast_keys
  where (scope, key) in (
     select scope, key from holdfast_keys
