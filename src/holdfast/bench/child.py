@@ -5,6 +5,7 @@ Run by its path instead, it takes the modules beside it, whichever Holdfast is i
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 from typing import Any
@@ -32,4 +33,6 @@ def make(name: str, url: str, prefix: str) -> Any:
 
 
 if __name__ == "__main__":
+    # A line for each failed attempt would measure the terminal; the raw loop writes none either.
+    logging.getLogger("holdfast").setLevel(logging.ERROR)
     beside("serve").run(lambda url, prefix: make(sys.argv[1], url, prefix))

@@ -6,7 +6,6 @@ It runs with the Holdfast of another checkout, too (`--before`), so it imports n
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import threading
 import time
@@ -31,8 +30,6 @@ class Ours:
 
     def __init__(self, url: str, prefix: str, effect: Effects) -> None:
         self.app = Holdfast(url, prefix=prefix)
-        # A line for each failed attempt would measure the terminal; the raw loop writes none either.
-        logging.getLogger("holdfast").setLevel(logging.ERROR)
         self.app.queue(DELETED, retention=0)
         self.app.job(kind="stamp", queue=STAMPED)(self._stamp)
         self.effect = effect
