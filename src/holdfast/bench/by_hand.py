@@ -75,10 +75,8 @@ class Loops(ABC):
             await self._insert([payload(order) for order in range(start, min(start + per_call, count))])
 
     async def drain(self, count: int, keep: bool, handler: str = "async def") -> float:
-        if handler == "effect, async def":
-            return await self._effects()
-        if handler == "effect, def":
-            return await asyncio.to_thread(self._effects_on_threads)
+        if handler.startswith("effect"):
+            return await (asyncio.to_thread(self._effects_on_threads) if handler == "effect, def" else self._effects())
         began = time.perf_counter()
         await asyncio.gather(*(self._loop(connection, keep, handler) for connection in self.connections))
         return time.perf_counter() - began
@@ -114,8 +112,7 @@ class Loops(ABC):
             threads = stack.enter_context(ThreadPoolExecutor(CREW))
             began = time.perf_counter()
             while jobs := self._claim_sync():
-                shared = iter(jobs)
-                list(threads.map(lambda connection: self._each_sync(connection, shared), crew))  # noqa: B023 (all done)
+                list(threads.map(self._each_sync, crew, [iter(jobs)] * CREW))
             return time.perf_counter() - began
 
     def _each_sync(self, connection: Any, shared: Iterator[Sequence[Any]]) -> None:

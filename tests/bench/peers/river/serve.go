@@ -107,7 +107,7 @@ func (c contestant) answer(ctx context.Context, asked request) (any, error) {
 	case "idle":
 		return idle(seconds(asked.Seconds)), nil
 	}
-	return nil, fmt.Errorf("there is no %q here", asked.Do)
+	return nil, fmt.Errorf("%q is not known here", asked.Do)
 }
 
 func (c contestant) enqueue(ctx context.Context, count, perCall int) error {
