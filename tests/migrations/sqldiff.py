@@ -31,6 +31,8 @@ HELD = [
     (r"^with held as materialized \([^()]*\)\n", ""),
     (r"\n   and j\.id = \(\(select id from held\)\)\[width_bucket\(j\.id, \(select id from held\)\)\]\n  ", ""),
     (r"\(\(select (\w+) from held\)\)\[width_bucket\(j\.id, \(select id from held\)\)\]", r"u.\1"),
+    # Texts that are JSON come as one array of it, which counts from 0 and has its own null.
+    (r"nullif\(\(select error from held\) -> \(width_bucket\(j\.id, [^-]* - 1\), 'null'\)", "u.error"),
     (r" where j\.id = any \(\(select id from held\)\) and", r"  from batch u\n where j.id = u.id and"),
     (r"any \(\(select :(\w+)\)\)", r"any (:\1)"),
 ]
@@ -42,6 +44,10 @@ JSON = [
         r" and json_type\(errors\) = 'array' then errors\s+else json_array\(errors\) end,"
         r" '\$\[#\]', json\(u\.error\)\)",
         "coalesce(errors, '[]') || u.error",
+    ),
+    (
+        r"coalesce\(coalesce\(j\.errors, '\[\]'\)\s+\|\| u\.error,\s+j\.errors\)",
+        "case when u.error is null then errors else coalesce(errors, '[]') || u.error end",
     ),
     (r"json_extract\((f\.)?errors, '\$\[#-1\]\.(\w+)'\)", r"\1errors -> -1 ->> '\2'"),
 ]

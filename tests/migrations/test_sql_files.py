@@ -70,6 +70,7 @@ def test_both_files_read_the_fields_of_a_batch_in_the_same_order(name: str) -> N
         "and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]",
         "fence = least(j.fence, 9223372036854775806) + 1,",
         "((select lease_ms from held))[width_bucket(j.id, (select id from held))] * ",
+        "|| nullif((select error from held) -> (width_bucket(j.id, (select id from held)) - 1), 'null'::jsonb)",
     ],
 )
 def test_a_difference_in_meaning_is_never_taken_for_one_in_writing(lost: str) -> None:

@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast import Fatal
 from holdfast.values.failure import ErrorRecord, fingerprint
 
 TIMES = {"started_at": "2030-01-01T00:00:00+00:00", "failed_at": "2030-01-01T00:00:01+00:00"}
@@ -117,3 +118,11 @@ def test_every_record_can_be_stored(message: str) -> None:
     assert "\0" not in text
     text.encode()
     json.loads(found.to_json())
+
+
+@given(st.text(st.characters()))
+@example("")
+@example("x" * 20_000)
+def test_what_a_handler_asked_for_is_recorded_as_its_exception_was(reason: str) -> None:
+    asked = ErrorRecord.asked("Retry", reason, attempt=1, worker="w1", **TIMES)
+    assert asked == record(Fatal(reason)).named("Retry")

@@ -125,8 +125,9 @@ class Retry:
 
     def delay(self, attempt: int, random: Callable[[], float] = _random.random) -> float:
         """Return the seconds to wait after attempt number `attempt` (from 1) failed."""
-        planned = min(self._grown(max(attempt, 1)), self.max_delay)
-        return min(LONGEST, max(0.0, planned * (1.0 + self.jitter * (2.0 * random() - 1.0))))
+        planned = self.first_delay if attempt <= 1 else min(self._grown(attempt), self.max_delay)
+        spread = self.jitter * (2.0 * random() - 1.0) if self.jitter else 0.0
+        return min(LONGEST, max(0.0, planned * (1.0 + spread)))
 
     def _grown(self, attempt: int) -> float:
         try:

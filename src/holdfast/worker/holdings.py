@@ -72,6 +72,7 @@ class Holdings:
 
     def forget(self, batch: Iterable[Ended]) -> None:
         """Let go of jobs whose outcome is committed, or can never be."""
+        at_once = False
         for ended in batch:
             work = ended.work
             # Only if it is this lease's entry: the same job may have been claimed again meanwhile.
@@ -79,9 +80,10 @@ class Holdings:
                 del self.held[work.key]
             if work.lease.lapses:
                 self._slots.line.ended(work)
-            if ended.write.__class__ is PutBack and ended.write.delay_ms == 0:
-                # To be tried again at once: not every database tells its workers so.
-                self._wake()
+            at_once = at_once or (ended.write.__class__ is PutBack and ended.write.delay_ms == 0)
+        if at_once:
+            # To be tried again at once: not every database tells its workers so.
+            self._wake()
 
     # News of a lease
 

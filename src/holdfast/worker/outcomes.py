@@ -166,10 +166,11 @@ class Outcomes:
 
     def record(self, work: Work, error: BaseException, name: str | None = None) -> ErrorRecord:
         """Describe an error of this attempt, as the job's row keeps it; `name` is the type of what nobody raised."""
-        began, now = iso(work.started_at()), iso(time.time())
-        return ErrorRecord.of(
-            error, attempt=work.lease.attempt, worker=self._worker, started_at=began, failed_at=now, named=name
-        )
+        attempt, worker, began, now = work.lease.attempt, self._worker, iso(work.started_at()), iso(time.time())
+        if name is None:
+            return ErrorRecord.of(error, attempt=attempt, worker=worker, started_at=began, failed_at=now)
+        [reason] = error.args
+        return ErrorRecord.asked(name, reason, attempt=attempt, worker=worker, started_at=began, failed_at=now)
 
 
 def measures(work: Work) -> dict[str, Any]:

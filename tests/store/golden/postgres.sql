@@ -126,7 +126,7 @@ returning j.id::text, j.cancel_requested;
 -- put_back
 with held as materialized (
     select %(id)s::text::uuid[] as id, %(fence)s::text::bigint[] as fence, %(delay_ms)s::text::bigint[] as delay_ms,
-           %(attempts_back)s::text::integer[] as attempts_back, %(error)s::text[] as error,
+           %(attempts_back)s::text::integer[] as attempts_back, %(error)s::text::jsonb as error,
            %(lapses)s::text::integer[] as lapses, %(waits_for)s::text[] as waits_for)
 update holdfast_jobs j
    set state = case when ((select delay_ms from held))[width_bucket(j.id, (select id from held))] is null
@@ -142,9 +142,9 @@ update holdfast_jobs j
            + ((select delay_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond',
            j.available_at),
        leased_by = null, leased_at = null, lease_expires_at = null,
-       errors = case when ((select error from held))[width_bucket(j.id, (select id from held))] is null then j.errors
-           else coalesce(j.errors, '[]'::jsonb)
-               || ((select error from held))[width_bucket(j.id, (select id from held))]::jsonb end
+       errors = coalesce(coalesce(j.errors, '[]'::jsonb)
+           || nullif((select error from held) -> (width_bucket(j.id, (select id from held)) - 1), 'null'::jsonb),
+           j.errors)
  where j.id = any ((select id from held)::uuid[])
    and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
    and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]

@@ -241,10 +241,11 @@ update holdfast_jobs set began = true where id = :id and fence = :fence returnin
 -- Or to park them (what they wait for, attempt back): with a delay they are due by then at the latest, without one they
 -- wait.
 -- The fence rises here too, so that the holder of the lease can no longer write.
+-- Errors come as one JSON array, in which a place is found at once; PostgreSQL walks to a text in an array of texts.
 -- bind: once
 with held as materialized (
     select :id::text::uuid[] as id, :fence::text::bigint[] as fence, :delay_ms::text::bigint[] as delay_ms,
-           :attempts_back::text::integer[] as attempts_back, :error::text[] as error,
+           :attempts_back::text::integer[] as attempts_back, :error::text::jsonb as error,
            :lapses::text::integer[] as lapses, :waits_for::text[] as waits_for)
 update holdfast_jobs j
    set state = case when ((select delay_ms from held))[width_bucket(j.id, (select id from held))] is null
@@ -260,9 +261,9 @@ update holdfast_jobs j
            + ((select delay_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond',
            j.available_at),
        leased_by = null, leased_at = null, lease_expires_at = null,
-       errors = case when ((select error from held))[width_bucket(j.id, (select id from held))] is null then j.errors
-           else coalesce(j.errors, '[]'::jsonb)
-               || ((select error from held))[width_bucket(j.id, (select id from held))]::jsonb end
+       errors = coalesce(coalesce(j.errors, '[]'::jsonb)
+           || nullif((select error from held) -> (width_bucket(j.id, (select id from held)) - 1), 'null'::jsonb),
+           j.errors)
  where j.id = any ((select id from held)::uuid[])
    and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
    and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]

@@ -33,6 +33,7 @@ from holdfast.values.options import StoreOptions
 _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
 LONGEST_NAME = 63
 _AS_TEXT = re.compile(r":(\w+)::text::\w+\[\]")
+_AS_JSON = re.compile(r":(\w+)::text::jsonb\b")
 _TIME_AS_TEXT = re.compile(r":(\w+)::text::timestamptz(?!\[)")
 _LOST = ("08", "57P", "53300")
 # SQLSTATE classes that speak of the data: data exception, integrity, cardinality, limits, check option, raised by a
@@ -51,8 +52,9 @@ _NOT_FOR_ASYNCPG = ("options", "application_name", "connect_timeout", "client_en
 class Binding(NamedTuple):
     """How a query's parameters are bound."""
 
-    # Lists that it takes as one text, and times.
+    # Lists that it takes as one text, lists of JSON texts that it takes as one JSON array, and times.
     as_text: frozenset[str]
+    as_json: frozenset[str]
     times: frozenset[str]
     # `-- bind: once`: what is the same in all rows of the batch is sent once, and a column of NULLs not at all. The
     # columns that it names are never NULL; of others even a single value could stand for either.
@@ -104,7 +106,8 @@ class Postgres(Dialect):
     def binding(self, statements: Sequence[str], rules: Rules) -> Binding:
         whole = "\n".join(statements)
         once = frozenset(rules["once"]) if "once" in rules else None
-        return Binding(frozenset(_AS_TEXT.findall(whole)), frozenset(_TIME_AS_TEXT.findall(whole)), once)
+        as_text, as_json, times = (frozenset(one.findall(whole)) for one in (_AS_TEXT, _AS_JSON, _TIME_AS_TEXT))
+        return Binding(as_text, as_json, times, once)
 
     def bind(self, statement: Statement, query: Query, now: Any) -> dict[str, Any]:
         binding: Binding = query.binding
@@ -117,6 +120,8 @@ class Postgres(Dialect):
         for name in binding.as_text:
             if bound.get(name) is not None:
                 bound[name] = array_text(bound[name])
+        for name in binding.as_json:
+            bound[name] = json_text(bound[name])
         for name in binding.times:
             if bound.get(name) is not None:
                 bound[name] = _item(bound[name])
@@ -266,6 +271,11 @@ def array_text(items: list[Any]) -> str:
     except TypeError:
         written = ",".join(["NULL" if item is None else _item(item) for item in items])
     return f"{{{written}}}"
+
+
+def json_text(items: list[str | None]) -> str | None:
+    """Write JSON texts as an array of them; where there are none at all, NULL."""
+    return f"[{','.join([item or 'null' for item in items])}]" if items else None
 
 
 def _item(item: Any) -> str:

@@ -182,7 +182,8 @@ def held_jobs(columns: Columns) -> dict[str, Any]:
         bound["ids"] = msgspec.json.encode(ids).decode()
     else:
         rows = zip(fences, *rest, strict=True)
-        bound["batch"] = json.dumps(dict(zip(ids, rows, strict=True)), ensure_ascii=False)
+        # Not by json.dumps, which took 1.7 µs instead of 0.4 for a job with its error.
+        bound["batch"] = msgspec.json.encode(dict(zip(ids, rows, strict=True))).decode()
     return bound
 
 
