@@ -269,7 +269,8 @@ class Events:
         if inspect.iscoroutinefunction(subscriber):
             raise ConfigError("subscriber", "must be a plain function: events are told as they happen", subscriber)
         self._subscribers.append((kind, subscriber))
-        self._by_class.clear()
+        # A new one: a thread that is just asking may still fill the old one with what it found before.
+        self._by_class = {}
 
     def wants(self, kind: type[Event]) -> bool:
         """Tell whether anybody listens, so that a hot path need not build what nobody reads."""
@@ -289,10 +290,11 @@ class Events:
                 complain("a subscriber of %s failed; the work goes on", event.name)
 
     def _of(self, kind: type[Event]) -> tuple[Subscriber, ...]:
-        found = self._by_class.get(kind)
+        by_class = self._by_class
+        found = by_class.get(kind)
         if found is None:
             found = tuple(fn for wanted, fn in self._subscribers if issubclass(kind, wanted))
-            self._by_class[kind] = found
+            by_class[kind] = found
         return found
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.store.dialects import SCHEMA_VERSION
+from holdfast.worker import streaks
 from tests.servers import MariaDB, MySQL, Postgres
 from tests.worker.processes import Crew, crew_on
 from tests.worker.stage import Stage
@@ -87,3 +88,10 @@ def stage(request: pytest.FixtureRequest) -> Stage:
 def crew(stage: Stage, tmp_path: Path) -> Iterator[Crew]:
     with crew_on(stage, tmp_path) as crew:
         yield crew
+
+
+@pytest.fixture(params=["slow", "quick"])
+def pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the worker takes every handler for, whatever it does."""
+    monkeypatch.setattr(streaks, "QUICK_SECONDS", 0.0 if request.param == "slow" else 1e9)
+    return str(request.param)

@@ -243,7 +243,9 @@ def test_waiting_jobs_are_looked_at_again_when_the_oldest_has_waited_too_long(mo
         return part.next_in
 
     assert next_in() == give_back.LONGEST_WAIT_SECONDS
-    slots.buffer.extend(SimpleNamespace(taken=taken, lease=SimpleNamespace(lapses=0)) for taken in (99.5, 99.0, 97.0))  # type: ignore[misc]
+    slots.buffer.extend(
+        SimpleNamespace(taken=taken, slot=None, lease=SimpleNamespace(lapses=0)) for taken in (99.5, 99.0, 97.0)
+    )  # type: ignore[misc]
     assert next_in() == give_back.LONGEST_WAIT_SECONDS - 1.0
     assert [work.taken for work in given] == [97.0]
     now += give_back.LONGEST_WAIT_SECONDS - 1.0

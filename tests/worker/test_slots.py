@@ -33,6 +33,7 @@ class SimpleWork(SimpleNamespace):
         super().__init__(
             act=act,
             executor=Acts(),
+            handler=SimpleNamespace(is_async=True),
             lease=SimpleNamespace(lapses=0),
             slot=None,
             interrupt=None,

@@ -31,3 +31,12 @@ def rest(context: Context, coroutine: Coroutine[Any, Any, Any], waits_for: Any) 
     finally:
         # An exception refers to this frame by its traceback: the frame must not refer back.
         del given, waits_for
+
+
+async def stepped(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine, each step in the context."""
+    try:
+        waits_for = context.run(coroutine.send, None)
+    except StopIteration as end:
+        return end.value
+    return await rest(context, coroutine, waits_for)

@@ -18,11 +18,11 @@ from holdfast.handlers import Registration
 from holdfast.job import Job
 from holdfast.life.expiry import must_record
 from holdfast.store import Store
-from holdfast.worker.attempt_context import rest
+from holdfast.worker.attempt_context import rest, stepped
 from holdfast.worker.begins import Begins
-from holdfast.worker.handler_threads import Call, Threads
+from holdfast.worker.handler_threads import Call, Given, Threads
 from holdfast.worker.outcomes import Outcomes, is_a
-from holdfast.worker.work import BaseExecutor, Ended, Work
+from holdfast.worker.work import BaseExecutor, Ended, Hidden, Work
 
 
 class Executor(BaseExecutor):
@@ -111,6 +111,61 @@ class Executor(BaseExecutor):
             return self._done(work, None)
         return self._outcomes.read(self._outcomes.returned, work, value)
 
+    # On a thread that takes job after job: see `streaks.py`
+
+    def takes_streak(self, work: Work) -> bool:
+        """Tell whether the attempt needs nothing of the event loop before its handler is called."""
+        lease, context = work.lease, self._context
+        return not (
+            work.handler.is_async
+            or context.middlewares
+            or must_record(lease.lapses, lease.max_attempts)
+            or context.events.wants(events.JobStarted)
+        )
+
+    def prepare(self, work: Work) -> None:
+        if work.handler.signature.injected or self._context.around_handlers:
+            work.job = Job(work.lease, self._store, keep=work.keep, source=work.source, worker=self.worker)
+
+    def call(self, work: Work) -> Ended | Given | Hidden:
+        handler, job = work.handler, work.job
+        try:
+            arguments = handler.signature.decode(work.lease.payload, handler.kind)
+        except BaseException as error:
+            # The payload will read no better the next time.
+            return self._outcomes.dead(work, error)
+        variables = self._variables.copy()
+        try:
+            if job is None:
+                value = variables.run(handler.fn, **arguments)
+            else:
+                if handler.signature.injected:
+                    arguments[handler.signature.injected] = job
+                value = variables.run(self._call_on_thread, handler, job, arguments)
+        except BaseException as error:
+            return None, error
+        if value is None:
+            return self._done(work, None)
+        return Hidden(value, variables) if is_a(value, types.CoroutineType) else (value, None)
+
+    def judge(self, work: Work, value: Any, error: BaseException | None) -> Ended:
+        if error is not None:
+            return self._outcomes.read(self._outcomes.raised, work, error)
+        return self._outcomes.read(self._outcomes.returned, work, value)
+
+    async def finish(self, work: Work, hidden: Hidden) -> Ended:
+        limit = work.handler.options.timeout
+        running = hidden.coroutine if limit is None else _within(limit, hidden.coroutine, since=work.started)
+        try:
+            value = await stepped(hidden.variables, running)
+        except GeneratorExit as error:
+            if not _loop_runs():
+                raise
+            return self.judge(work, None, error)
+        except BaseException as error:
+            return self.judge(work, None, error)
+        return self.judge(work, value, None)
+
     async def _call(self, work: Work, job: Job, arguments: dict[str, Any]) -> Any:
         if work.handler.signature.injected:
             arguments[work.handler.signature.injected] = job
@@ -176,11 +231,14 @@ class Executor(BaseExecutor):
         """Leave a thread to itself: it cannot be stopped, only told, and the fence refuses what it may still write."""
         if work.job is not None:
             work.job.lost = True
+        call.future.cancel()
         self.threads.abandon(call)
 
 
-async def _within(limit: float, call: Awaitable[Any]) -> Any:
-    scope = asyncio.timeout(limit)
+async def _within(limit: float, call: Awaitable[Any], *, since: float | None = None) -> Any:
+    """Wait for a call no longer than its time-out, which may have begun before."""
+    used = 0.0 if since is None else time.monotonic() - since
+    scope = asyncio.timeout(limit - used)
     try:
         async with scope:
             return await call

@@ -22,20 +22,35 @@ class NoThread(HoldfastError):
         super().__init__(f"No thread could be started for a `def` handler: {why}")
 
 
-class Call:
+class Errand:
+    """What a thread is sent to do: `run` on the thread, then `settle` on the event loop with what came of it."""
+
+    __slots__ = ("abandoned", "over")
+
+    def __init__(self) -> None:
+        # Nobody waits any more: it need not start, and its thread is no longer counted.
+        self.abandoned = False
+        self.over = False
+
+    def run(self) -> Given:
+        raise NotImplementedError
+
+    def settle(self, given: Given) -> None:
+        raise NotImplementedError
+
+
+class Call(Errand):
     """One call on a thread, and the future that the event loop waits for.
 
     The future gives what came of it, a value or an exception, as a pair: a future refuses some exceptions and treats
     others in its own way, and an exception that nobody picks up is none of its business.
     """
 
-    __slots__ = ("_context", "_fn", "abandoned", "entered", "future", "over")
+    __slots__ = ("_context", "_fn", "entered", "future")
 
     def __init__(self, fn: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
         self.future: asyncio.Future[Given] = loop.create_future()
-        # Nobody waits any more: it need not start, and its thread is no longer counted.
-        self.abandoned = False
-        self.over = False
         # The function is being called, or was.
         self.entered = False
         self._fn = fn
@@ -55,27 +70,34 @@ class Call:
 
 
 class Threads:
-    """Runs calls on up to `limit` threads; one whose call was given up on no longer counts, and ends with that call."""
+    """Runs errands on up to `limit` threads; one whose errand was given up on no longer counts, and ends with it."""
 
     def __init__(self, limit: int, name: str) -> None:
         self._limit = limit
         self._name = name
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._errands: SimpleQueue[Errand | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._started = 0
-        # Calls handed in and not yet over: more than threads means that one more thread is needed.
+        # Errands handed in and not yet over: more than threads means that one more thread is needed.
         self._load = 0
         self._named = 0
-        # What has ended since the loop was last told: one wake-up serves all of it.
-        self._ended: list[tuple[Call, Given]] = []
+        # What there is to settle since the loop was last told: one wake-up serves all of it.
+        self._untold: list[tuple[Errand, Given]] = []
 
     def submit(self, fn: Callable[[], Any]) -> Call:
         """Run `fn` on a thread, in the caller's context.
 
+        Raises: NoThread as `run`.
+        """
+        call = Call(fn, asyncio.get_running_loop())
+        self.run(call)
+        return call
+
+    def run(self, errand: Errand) -> None:
+        """Send a thread on an errand.
+
         Raises: NoThread when one more is needed and cannot be had now.
         """
-        loop = asyncio.get_running_loop()
-        call = Call(fn, loop)
         with self._lock:
             self._load += 1
             needed = self._load > self._started and self._started < self._limit
@@ -83,26 +105,25 @@ class Threads:
                 self._started += 1
                 self._named += 1
         if needed:
-            self._start(loop)
-        # After the thread has started: a call that is refused must never run.
-        self._calls.put(call)
-        return call
+            self._start(asyncio.get_running_loop())
+        # After the thread has started: an errand that is refused must never run.
+        self._errands.put(errand)
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         try:
-            threading.Thread(target=self._serve, args=(loop,), name=f"{self._name}-{self._named}", daemon=True).start()
+            threading.Thread(target=self._serve, name=f"{self._name}-{self._named}", daemon=True).start()
         except BaseException as error:
             with self._lock:
                 self._started -= 1
                 self._load -= 1
             raise NoThread(error) from error
 
-    def abandon(self, call: Call) -> None:
-        """Give up on a call: it does not start any more, or ends whenever it likes while another thread takes over."""
-        call.future.cancel()
+    def abandon(self, errand: Errand) -> None:
+        """Give up on an errand: it starts no more, or ends whenever it likes while another thread takes over."""
         with self._lock:
-            if not call.over and not call.abandoned:
-                call.abandoned = True
+            if not errand.over and not errand.abandoned:
+                errand.abandoned = True
                 self._started -= 1
                 self._load -= 1
 
@@ -110,28 +131,39 @@ class Threads:
         with self._lock:
             idle_and_busy = self._started
         for _ in range(idle_and_busy):
-            self._calls.put(None)
+            self._errands.put(None)
 
-    def _tell(self) -> None:
+    def tell(self, errand: Errand, given: Given = (None, None)) -> None:
+        """Have an errand settled on the event loop; from its thread, and as often as it likes."""
         with self._lock:
-            ended, self._ended = self._ended, []
-        for call, given in ended:
-            call.settle(given)
+            self._untold.append((errand, given))
+            first = len(self._untold) == 1
+        if first:
+            self._wake_loop()
 
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        while (call := self._calls.get()) is not None:
-            given = (None, None) if call.abandoned else call.run()
+    def _wake_loop(self) -> None:
+        # A closed loop refuses: the worker stopped, and nobody waits any more.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        with self._lock:
+            untold, self._untold = self._untold, []
+        for errand, given in untold:
+            errand.settle(given)
+
+    def _serve(self) -> None:
+        while (errand := self._errands.get()) is not None:
+            given = (None, None) if errand.abandoned else errand.run()
             with self._lock:
-                call.over = True
-                if call.abandoned:
+                errand.over = True
+                if errand.abandoned:
                     # Its place was given away when it was abandoned.
                     return
                 self._load -= 1
-                self._ended.append((call, given))
-                first = len(self._ended) == 1
+                self._untold.append((errand, given))
+                first = len(self._untold) == 1
             if first:
-                # A closed loop refuses: the worker stopped, and nobody waits any more.
-                with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(self._tell)
-            # The frame outlives the wait for the next call, and must not keep this one's objects alive.
-            del call, given
+                self._wake_loop()
+            # The frame outlives the wait for the next errand, and must not keep this one's objects alive.
+            del errand, given

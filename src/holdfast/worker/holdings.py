@@ -89,17 +89,17 @@ class Holdings:
 
     def lose(self, work: Work) -> None:
         """React to a lost lease: stop its handler, or drop it from the buffer."""
-        if work.slot is not None:
-            self._slots.interrupt(work, "lost")
-        elif self._slots.withdraw(work):
+        if self._slots.withdraw(work):
             self._settle(self._outcomes.lost(work))
+        else:
+            self._slots.interrupt(work, "lost")
 
     def cancel(self, work: Work) -> None:
         """React to a cancel request: stop its handler, or end it before it starts."""
-        if work.slot is not None:
-            self._slots.interrupt(work, "cancelled")
-        elif self._slots.withdraw(work):
+        if self._slots.withdraw(work):
             self._settle(self._outcomes.cancelled(work, "cancelled before it ran"))
+        else:
+            self._slots.interrupt(work, "cancelled")
 
     # Giving back
 

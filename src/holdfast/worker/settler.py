@@ -62,13 +62,13 @@ class Settler:
             self._something.set()
         self._waiting.append(ended)
 
-    def add_and_hold(self, ended: Ended) -> Awaitable[Any] | None:
-        """Take an outcome from a slot; returns something to wait for when too many are unwritten."""
+    def add_and_hold(self, ended: Ended) -> asyncio.Event | None:
+        """Take an outcome from a slot; returns what to wait for when too many are unwritten."""
         self.add(ended)
         if len(self._waiting) + self._writing < UNWRITTEN_LIMIT:
             return None
         self._room.clear()
-        return self._room.wait()
+        return self._room
 
     async def serve(self) -> None:
         while True:

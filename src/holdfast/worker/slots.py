@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from holdfast.life.source import Source
+from holdfast.worker.streaks import Streaks
 from holdfast.worker.suspects import Line
 from holdfast.worker.work import Ended, Interrupt, Work
 
@@ -22,12 +24,10 @@ CLOSING_SECONDS = 1.0
 class Slots:
     """Runs up to `count` attempts at once, each by the executor that the job names.
 
-    What ends goes to `on_end`, which may make the slot wait (back pressure).
+    What ends goes to `on_end`, which may name an event for the slot to wait for (back pressure).
     """
 
-    def __init__(
-        self, count: int, on_end: Callable[[Ended], Awaitable[Any] | None], on_low: Callable[[], None]
-    ) -> None:
+    def __init__(self, count: int, on_end: Callable[[Ended], asyncio.Event | None], on_low: Callable[[], None]) -> None:
         self.count = count
         # Call `on_low` when an attempt ends and no more jobs than this wait; -1: never.
         self.low_at = -1
@@ -39,6 +39,9 @@ class Slots:
         self.busy = 0.0
         self._on_end = on_end
         self._on_low = on_low
+        # Threads take jobs out of the buffer, too: looking and taking, or looking twice, needs the lock.
+        self._lock = threading.Lock()
+        self._streaks = Streaks(self._lock, self._draw, self._take_down, self._let_others_in)
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -52,15 +55,15 @@ class Slots:
 
     def feed(self, works: list[Work]) -> None:
         suspects = [work for work in works if work.lease.lapses]
+        with self._lock:
+            self.buffer.extend([work for work in works if not work.lease.lapses] if suspects else works)
         if suspects:
-            self.buffer.extend(work for work in works if not work.lease.lapses)
             self.line.add(suspects)
-        else:
-            self.buffer.extend(works)
         self._announce()
 
     def _let_in(self, suspect: Work) -> None:
-        self.buffer.appendleft(suspect)
+        with self._lock:
+            self.buffer.appendleft(suspect)
         self._announce()
 
     def _announce(self) -> None:
@@ -70,27 +73,32 @@ class Slots:
 
     def take_back(self, older_than: float = float("inf")) -> list[Work]:
         """Take waiting jobs out of the buffer and the line: all, or those claimed before a moment."""
-        taken = [work for work in self.waiting() if work.taken < older_than]
-        for work in taken:
-            self.withdraw(work)
-        return taken
+        return [work for work in self.waiting() if work.taken < older_than and self.withdraw(work)]
 
     def waiting(self) -> list[Work]:
         """List the jobs that wait for a slot, or in line for their turn."""
-        return [*self.buffer, *self.line.waiting]
+        with self._lock:
+            return [*self.buffer, *self.line.waiting]
 
     def withdraw(self, work: Work) -> bool:
-        """Take a job out of the buffer or the line; False if it is in neither."""
+        """Take a job out of the buffer or the line; False if it is in neither, because it was begun."""
+        if work.slot is not None:
+            return False
         for place in (self.buffer, self.line.waiting):
-            if work in place:
-                place.remove(work)
+            with self._lock:
+                found = work in place
+                if found:
+                    place.remove(work)
+            if found:
                 if work.lease.lapses:
                     self.line.ended(work)
                 return True
         return False
 
     def running_of(self, source: Source, kind: str) -> int:
-        return sum(w.lease.kind == kind and w.source is source for w in (*self.running, *self.waiting()))
+        with self._lock:
+            held = [*self.running, *self.buffer, *self.line.waiting]
+        return sum(work.lease.kind == kind and work.source is source for work in held)
 
     def interrupt(self, work: Work, why: Interrupt) -> None:
         """Stop an attempt: an async handler is cancelled, a `def` one is told by its job's flags."""
@@ -118,7 +126,7 @@ class Slots:
     async def close(self) -> int:
         """End every slot and return how many handlers would not end."""
         self._closing = True
-        for work in self.running:
+        for work in list(self.running):
             work.interrupt = work.interrupt or "stop"
         for task in self._tasks:
             task.cancel()
@@ -135,7 +143,7 @@ class Slots:
                 _calm(task)
 
     async def _take_turn(self, task: asyncio.Task[Any]) -> None:
-        if not self.buffer or (self._sprinting and not self.running):
+        while not self.buffer or (self._sprinting and not self.running) or self._streaks.quick is not None:
             await self._job_comes()
         self._quiet.clear()
         # One slot at a time may run job after job; if each did so, claims would wait for all of them in turn. While no
@@ -147,20 +155,27 @@ class Slots:
         work: Any = None
         try:
             while self.buffer and not self._closing:
-                work = self.buffer.popleft()
+                work = self._pop() if self._streaks.count else self.buffer.popleft()
+                if work is None:
+                    break
                 self.running.add(work)
                 work.slot = task
                 if work.executor.batch_limit > 1:
                     await self._run_batch(task, work)
+                    break
+                if not work.handler.is_async and work.executor.takes_streak(work):
+                    await self._streaks.run(task, work)
+                    if task.cancelling() and not self._closing:
+                        await self._let_it_strike(task)
                     break
                 ended = await work.executor.attempt(work)
                 work.slot = None
                 if task.cancelling() and not self._closing:
                     await self._let_it_strike(task)
                 now = time.monotonic()
-                pressure = self._take_down(work, ended, now)
-                if pressure is not None:
-                    await pressure
+                room = self._take_down(work, ended, now)
+                if room is not None:
+                    await room.wait()
                 if now > ends:
                     break
             if not self.running:
@@ -172,6 +187,25 @@ class Slots:
                 self._quiet.set()
             # Not before the loop has come round: another slot would sprint on in its stead.
             self._sprinting = self._sprinting and not sprints
+
+    def _pop(self) -> Work | None:
+        """Take the next job for a slot while threads do the same."""
+        with self._lock:
+            return self.buffer.popleft() if self.buffer else None
+
+    def _draw(self, task: asyncio.Task[Any], now: float) -> Work | None:
+        """Take the next job for a thread in that slot, if it is for one; on the thread, with the lock held."""
+        if self._closing or not self.buffer:
+            return None
+        executor: Any = self.buffer[0].executor
+        if not executor.takes_streak(self.buffer[0]):
+            return None
+        work = self.buffer.popleft()
+        executor.prepare(work)
+        work.started = now
+        self.running.add(work)
+        work.slot = task
+        return work
 
     async def _run_batch(self, task: asyncio.Task[Any], first: Work) -> None:
         """Run a job together with those behind it that the same executor takes from the same source."""
@@ -189,37 +223,38 @@ class Slots:
                 await self._let_it_strike(task)
             now = time.monotonic()
             for ended in ends:
-                pressure = self._take_down(ended.work, ended, now)
-                if pressure is not None:
-                    await pressure
+                room = self._take_down(ended.work, ended, now)
+                if room is not None:
+                    await room.wait()
         finally:
             self.running.difference_update(works)
 
     def _alike(self, first: Work, most: int) -> list[Work]:
         """Take jobs out of the buffer that can run together with this one, in their order."""
-        found = [work for work in self.buffer if work.executor is first.executor and work.source is first.source]
-        for work in found[:most]:
-            self.buffer.remove(work)
+        with self._lock:
+            found = [work for work in self.buffer if work.executor is first.executor and work.source is first.source]
+            for work in found[:most]:
+                self.buffer.remove(work)
         return found[:most]
 
     def _let_others_in(self) -> None:
         """Let the other slots at the buffer, if a handler waits for something: the loop is free then."""
-        if self.running:
+        if self.running and self._streaks.quick is None:
             self._sprinting = False
             for _ in range(len(self.buffer)):
                 if not self._wake_one():
                     return
 
-    def _take_down(self, work: Work, ended: Ended, now: float) -> Awaitable[Any] | None:
+    def _take_down(self, work: Work, ended: Ended, now: float) -> asyncio.Event | None:
         """Hand an outcome on; gives what the slot must wait for before its next job."""
         self.finished += 1
         self.busy += now - work.started
-        pressure = self._on_end(ended)
+        room = self._on_end(ended)
         # Only now, so that quiet() returns only once it finds the outcome handed on.
         self.running.discard(work)
         if len(self.buffer) <= self.low_at:
             self._on_low()
-        return pressure
+        return room
 
     async def _let_it_strike(self, task: asyncio.Task[Any]) -> None:
         """Take a cancellation that the handler never waited for: here it hits no other job."""

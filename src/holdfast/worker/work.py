@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine, Sequence
-from typing import Any, Literal
+from contextvars import Context
+from typing import Any, Literal, NamedTuple
 
 from holdfast import events
 from holdfast.handlers import Registration
@@ -12,9 +13,17 @@ from holdfast.job import Job
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
 from holdfast.values.rows import End, Lease, when
+from holdfast.worker.handler_threads import Given, Threads
 
 # Why an attempt must stop: its lease is gone, somebody cancelled the job, the worker stops.
 Interrupt = Literal["lost", "cancelled", "stop"]
+
+
+class Hidden(NamedTuple):
+    """A coroutine that a `def` handler returned, for a decorator hid that it is async, and the attempt's context."""
+
+    coroutine: Coroutine[Any, Any, Any]
+    variables: Context
 
 
 class BaseExecutor:
@@ -26,9 +35,32 @@ class BaseExecutor:
 
     `batch_limit` says how many jobs one call takes: with 1 a slot calls `attempt`, with more `attempt_batch`. Neither
     may raise: whatever a handler does becomes an outcome.
+
+    Where `takes_streak` is True for a job, a slot calls neither, but lends itself to a thread (`streaks.py`): `prepare`
+    there comes before everything, `call` is the handler's call, `judge` and `finish` are what the loop makes of it.
     """
 
     batch_limit = 1
+    threads: Threads
+
+    def takes_streak(self, work: Work) -> bool:
+        """Tell whether a thread may take this job out of the buffer by itself; from any thread, and quickly."""
+        return False
+
+    def prepare(self, work: Work) -> None:
+        """Make what the rest of the worker sees of a running job."""
+
+    def call(self, work: Work) -> Ended | Given | Hidden:
+        """Call the handler, on the thread; `Ended` where nothing is left to judge."""
+        raise NotImplementedError
+
+    def judge(self, work: Work, value: Any, error: BaseException | None) -> Ended:
+        """Make an end of what a handler gave."""
+        raise NotImplementedError
+
+    def finish(self, work: Work, hidden: Hidden) -> Coroutine[Any, Any, Ended]:
+        """Run the coroutine that a handler gave."""
+        raise NotImplementedError
 
     def attempt(self, work: Work) -> Coroutine[Any, Any, Ended]:
         """Run one job."""

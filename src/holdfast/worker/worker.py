@@ -406,7 +406,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _settling(settlers: Mapping[Source, Settler]) -> Callable[[Ended], Awaitable[Any] | None]:
+def _settling(settlers: Mapping[Source, Settler]) -> Callable[[Ended], asyncio.Event | None]:
     """Return what hands an outcome to the settler of its store; with one store, that is the settler itself."""
     if len(set(settlers.values())) == 1:
         return next(iter(settlers.values())).add_and_hold
