@@ -349,6 +349,16 @@ class LeaseLost(HoldfastError):
         self.fence = fence
 
 
+class LeasesLost(HoldfastError):
+    """One or more jobs of those that share a transaction have lost their lease, so nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A job of those that share this transaction has lost its lease, so nothing was written. The others run "
+            "again, without an attempt used. Use a longer lease if this repeats."
+        )
+
+
 class JobNotFound(HoldfastError):
     """No job has this id, or its retention is over; for a row of foreign tables, `store` names them."""
 

@@ -18,8 +18,8 @@ HOT = (
     ("claim", ("lane_queues", "leases", "unsuspected")),
     ("renew", ()),
     ("put_back", ()),
-    ("finish", ()),
-    ("drop", ()),
+    ("finish", ("whole",)),
+    ("drop", ("whole",)),
     ("finish_one", ()),
     ("drop_one", ()),
 )

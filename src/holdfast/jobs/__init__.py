@@ -19,6 +19,7 @@ from holdfast.jobs.reaping import release_strays as release_strays
 from holdfast.jobs.reaping import stuck as stuck
 from holdfast.jobs.settling import cancel as cancel
 from holdfast.jobs.settling import complete as complete
+from holdfast.jobs.settling import complete_all as complete_all
 from holdfast.jobs.settling import kill as kill
 from holdfast.jobs.settling import park as park
 from holdfast.jobs.settling import release as release

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, LeasesLost
 from holdfast.flow import Columns, Rows, Statement, Steps, ask, flow, number_of, text_of
 from holdfast.life.door import consequences, leaving
 from holdfast.life.source import Settled
 from holdfast.values.options import KEY_LENGTH, text
-from holdfast.values.rows import End, Finish, Held, Lease, Park, PutBack
+from holdfast.values.rows import Completion, End, Finish, Held, Lease, Park, PutBack
 
 # Completions are alike in all but these parameters, so that how they are sent is worked out once.
 _COMPLETIONS = ("completion",)
@@ -45,8 +45,8 @@ def settle(ends: Sequence[End] = ()) -> Steps[Settled]:
     writes = list(_writes(ends))
     written: set[str] = set()
     for name, batch in writes:
-        rows = yield from ask(name, batch=batch, alone=len(writes) == 1, unfollowed=True)
-        written.update(map(str, batch["id"]) if _all_of_them(rows) else [str(row[0]) for row in rows])
+        rows = yield from ask(name, batch=batch, alone=len(writes) == 1, whole=True, unfollowed=True)
+        written |= _ids_written(batch, rows)
     if len(written) == len(ends):
         return Settled(written)
     missing = [end for end in ends if str(end.id) not in written]
@@ -90,9 +90,10 @@ def _writes(ends: Sequence[End]) -> Iterator[tuple[str, Columns]]:
         yield "put_back", return_columns(returned)
 
 
-def _all_of_them(rows: Rows) -> bool:
-    """Tell whether one row without an id answers for a whole batch, which spares PostgreSQL and us a row for each."""
-    return len(rows) == 1 and rows[0][0] is None
+def _ids_written(batch: Columns, rows: Rows) -> set[str]:
+    """Read an answer: one row without an id stands for the whole batch, which spares us a row for each."""
+    all_of_them = len(rows) == 1 and rows[0][0] is None
+    return set(map(str, batch["id"])) if all_of_them else {str(row[0]) for row in rows}
 
 
 def _written_before(missing: Sequence[End]) -> Steps[set[str]]:
@@ -161,6 +162,28 @@ def complete(lease: Lease | Held, result: str | None = None, *, keep: bool = Tru
 
 
 @flow
+def complete_all(completions: Sequence[Completion]) -> Steps[None]:
+    """Record that leased jobs succeeded; for a transaction of ours that also holds their effects.
+
+    Each job may be in it once.
+    Commits: with that transaction.
+    Raises: LeasesLost if a newer claim holds one of them. Strict like `complete`, and for all of them: what the lost
+    ones have done stands beside what the others did, so that nothing of it may be committed.
+    After a crash: as `complete`.
+    """
+    ends = [Finish(one.lease.id, one.lease.fence, "done", one.result, keep=one.keep) for one in completions]
+    written: set[str] = set()
+    for name, batch in _writes(ends):
+        rows = yield from ask(name, batch=batch, named=True, unfollowed=True)
+        written |= _ids_written(batch, rows)
+    missing = [end for end in ends if str(end.id) not in written]
+    if missing:
+        followed = yield from _by_the_door(missing)
+        if len(followed) < len(missing):
+            raise LeasesLost
+
+
+@flow
 def kill(lease: Lease | Held, error: str, group: str) -> Steps[None]:
     """Send the leased job to the dead letters with its error.
 
@@ -179,8 +202,8 @@ def cancel(lease: Lease | Held, error: str | None = None) -> Steps[None]:
 
 
 def _finish_one(end: Finish) -> Steps[None]:
-    # Strict: what else runs on the caller's connection, such as a listener that writes a log, may not answer for it.
-    rows = yield from ask("finish", batch=_finish_columns([end]), alone=True, strict=True, unfollowed=True)
+    # Named: what else runs on the caller's connection, such as a listener that writes a log, may not answer for it.
+    rows = yield from ask("finish", batch=_finish_columns([end]), alone=True, named=True, unfollowed=True)
     if not rows:
         yield from _end_followed(end)
 

@@ -11,7 +11,7 @@ from holdfast.flow import Flow, Steps
 from holdfast.jobs.lanes import Lanes, LookBack, Start
 from holdfast.life.expiry import Backoff
 from holdfast.life.source import LearningFlow, Renewed, Settled, Source
-from holdfast.values.rows import End, Lease, PutBack, Reaped
+from holdfast.values.rows import Completion, End, Lease, PutBack, Reaped
 
 
 class JobsSource:
@@ -73,6 +73,9 @@ class JobsSource:
 
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
         return jobs.complete(lease, result, keep=keep)
+
+    def complete_all(self, completions: Sequence[Completion], worker: str) -> Flow[None]:
+        return jobs.complete_all(completions)
 
     def reap(self, exclude: Sequence[Lease], limit: int, backoff: Backoff) -> Flow[list[Reaped]]:
         held, kinds = [lease.id for lease in exclude], list(self.handlers)

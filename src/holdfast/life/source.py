@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, LeaseLost, LeasesLost
 from holdfast.flow import Flow, Steps, flow
 from holdfast.life.expiry import Backoff
-from holdfast.values.rows import End, Finish, Lease, Park, PutBack, Reaped
+from holdfast.values.rows import Completion, End, Finish, Lease, Park, PutBack, Reaped
 
 T = TypeVar("T")
 
@@ -83,6 +83,9 @@ class Source(Protocol):
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
         """Complete one job inside a transaction that also holds its effect. Raises: LeaseLost."""
 
+    def complete_all(self, completions: Sequence[Completion], worker: str) -> Flow[None]:
+        """Complete several jobs inside a transaction that also holds their effects. Raises: LeasesLost."""
+
     def reap(self, exclude: Sequence[Lease], limit: int, backoff: Backoff) -> Flow[list[Reaped]] | None:
         """Take back leases that ran out; None where a claim does so by itself."""
 
@@ -99,6 +102,19 @@ def without_parks(ends: Sequence[End], tables: str) -> list[Finish | PutBack]:
     if len(written) < len(ends):
         raise Conflict(f"{tables} have no place for a job that waits: finish it, or return it with a delay.")
     return written
+
+
+@flow
+def complete_each(source: Source, completions: Sequence[Completion], worker: str) -> Steps[None]:
+    """Complete jobs one after the other, for tables that have no statement for several.
+
+    Commits: with the caller's transaction. Raises: LeasesLost.
+    """
+    for lease, result, keep in completions:
+        try:
+            yield from source.complete(lease, result, keep=keep, worker=worker)
+        except LeaseLost as error:
+            raise LeasesLost from error
 
 
 @flow

@@ -109,6 +109,14 @@ class Held(NamedTuple):
     fence: int
 
 
+class Completion(NamedTuple):
+    """A leased job that succeeded, to be completed with its effect in one transaction."""
+
+    lease: Lease
+    result: str | None = None
+    keep: bool = True
+
+
 class Finish(NamedTuple):
     """The end of a leased job."""
 

@@ -162,7 +162,7 @@ update json_table(%s, '$[*]' columns (
                        when json_length(j.errors) = 0 then concat('[', u.error, ']')
                        else concat(left(j.errors, char_length(j.errors) - 1), ',', u.error, ']') end;
 
--- finish
+-- finish (given: whole)
 select j.id
   from json_table(%s, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
@@ -192,7 +192,7 @@ delete j
   from json_table(%s, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 
--- drop
+-- drop (given: whole)
 select j.id
   from json_table(%s, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u

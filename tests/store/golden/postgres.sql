@@ -152,7 +152,7 @@ returning j.id::text, case when %(channel)s::text is not null and j.state <> 'wa
     and coalesce(((select delay_ms from held))[width_bucket(j.id, (select id from held))], 0) = 0
     then pg_notify(%(channel)s, j.queue)::text end;
 
--- finish
+-- finish (given: whole)
 with held as materialized (select %(id)s::text::uuid[] as id, %(fence)s::text::bigint[] as fence),
 gone as (
     delete from holdfast_jobs j
@@ -180,7 +180,7 @@ select id::text from kept where (select count(*) from kept) < (select cardinalit
 union all
 select null from held where (select count(*) from kept) = cardinality(id);
 
--- drop
+-- drop (given: whole)
 with held as materialized (select %(id)s::text::uuid[] as id, %(fence)s::text::bigint[] as fence),
 gone as (
     delete from holdfast_jobs j

@@ -127,7 +127,7 @@ update holdfast_jobs
  where holdfast_jobs.id = u.id and holdfast_jobs.fence = u.fence
 returning id;
 
--- finish
+-- finish (given: whole)
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
      bucket, outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress, result, errors,
@@ -150,15 +150,13 @@ select j.id, j.fence, available_at, created_at, leased_at, ?, attempts, max_atte
 ;
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(?))
 ;
-select null where changes() = ?
-;
+select null where changes() = ?;
 
--- drop
+-- drop (given: whole)
 insert into holdfast_dropped (at, ids) values (?, ?);
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(?))
 ;
-select null where changes() = ?
-;
+select null where changes() = ?;
 
 -- finish_one
 insert into holdfast_finished

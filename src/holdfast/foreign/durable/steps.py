@@ -14,11 +14,11 @@ from holdfast.foreign.durable import flows as durable_transport
 from holdfast.foreign.durable.desk import DurableDesk
 from holdfast.foreign.durable.flows import DurableTables, Takes
 from holdfast.foreign.source import ForeignHandler, ForeignSource
-from holdfast.life.source import Renewed, Settled, Source
+from holdfast.life.source import Renewed, Settled, Source, complete_each
 from holdfast.store import Store
 from holdfast.values.options import HandlerOptions
 from holdfast.values.retry import Duration, Retry
-from holdfast.values.rows import End, Lease
+from holdfast.values.rows import Completion, End, Lease
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,6 +92,9 @@ class DurableSteps(ForeignSource):
 
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
         return durable_transport.complete(self.tables, lease, result, worker)
+
+    def complete_all(self, completions: Sequence[Completion], worker: str) -> Flow[None]:
+        return complete_each(self, completions, worker)
 
 
 def _takes(handler: ForeignHandler[..., Any]) -> Takes:

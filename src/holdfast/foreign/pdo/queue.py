@@ -13,11 +13,11 @@ from holdfast.foreign.pdo import flows as pdo
 from holdfast.foreign.pdo.desk import PdoDesk
 from holdfast.foreign.pdo.flows import PdoTables, Stamps
 from holdfast.foreign.source import ForeignHandler, ForeignSource
-from holdfast.life.source import Renewed, Settled, Source
+from holdfast.life.source import Renewed, Settled, Source, complete_each
 from holdfast.store import Store
 from holdfast.values.options import HandlerOptions, text
 from holdfast.values.retry import Duration, seconds
-from holdfast.values.rows import End, Lease
+from holdfast.values.rows import Completion, End, Lease
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -164,6 +164,9 @@ class PdoQueue(ForeignSource):
 
     def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
         return pdo.complete(self.tables, lease, self._stamps)
+
+    def complete_all(self, completions: Sequence[Completion], worker: str) -> Flow[None]:
+        return complete_each(self, completions, worker)
 
 
 # Holds it to the protocol, for type checkers.

@@ -214,9 +214,9 @@ returning id;
 -- One NULL answers for all of them.
 -- Jobs with followers are left alone where `unfollowed` is given: their end has consequences, see `followed`.
 -- Differs: no writing CTE, so copy and delete are two statements of one transaction. What ended alike, with nothing to
--- store but the :outcome, comes without a :batch. If one was lost no row answers, and the flow looks which were
--- written.
--- Where the caller's connection may run more in between, the delete itself answers: changes() would tell of that.
+-- store but the :outcome, comes without a :batch. As a `whole` they are answered for by changes(), and if one was lost
+-- no row answers: the flow looks which were written. Where each must be `named`, or the caller's connection may run
+-- more in between, the delete itself answers.
 -- bind: held
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
@@ -241,10 +241,9 @@ select j.id, j.fence, available_at, created_at, leased_at, :now, attempts, max_a
 ;
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held))
    and followers is null  -- when unfollowed
-returning id  -- when strict
+returning id  -- when named
 ;
-select null where changes() = :size
-    or :strict  -- when strict
+select null where changes() = :size  -- when whole
 ;
 
 -- drop: delete leased jobs that leave no finished row (retention 0), and note their ids for repeated enqueues.
@@ -256,10 +255,9 @@ select null where changes() = :size
 insert into holdfast_dropped (at, ids) values (:now, :ids);
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held))
    and followers is null  -- when unfollowed
-returning id  -- when strict
+returning id  -- when named
 ;
-select null where changes() = :size
-    or :strict  -- when strict
+select null where changes() = :size  -- when whole
 ;
 
 -- finish_one: move a leased job to the finished table as done, and answer with its id.
