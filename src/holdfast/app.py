@@ -33,6 +33,7 @@ from holdfast.store import Store, Stores, migrate
 from holdfast.values.ids import new_id, new_ids
 from holdfast.values.options import (
     USING,
+    Commit,
     EnqueueKeywords,
     EnqueueOptions,
     HandlerOptions,
@@ -115,6 +116,7 @@ class Holdfast:
         timeout: Duration | None = None,
         concurrency: int | None = None,
         priority: int = 0,
+        commit: Commit = "alone",
     ) -> JobDecorator: ...
     def job(
         self,
@@ -127,6 +129,7 @@ class Holdfast:
         timeout: Duration | None = None,
         concurrency: int | None = None,
         priority: int = 0,
+        commit: Commit = "alone",
         **strange: object,
     ) -> Any:
         """Register a function as the handler of a kind of job: `@hf.job` or `@hf.job(queue="mail", …)`.
@@ -134,10 +137,11 @@ class Holdfast:
         kind: the name in the database, by default the function's own. queue, priority: for its jobs unless they say
         otherwise. retry: how often and how late failed attempts run again. lease: how long a worker may be silent
         before another takes over; it is renewed while the handler runs. timeout: the longest one attempt may take.
-        concurrency: how many of this kind one worker runs at once.
+        concurrency: how many of this kind one worker runs at once. commit: "together" lets `job.transaction()` share
+        its transaction with other jobs that run at the same time, each undone alone if it fails.
         """
         only_options("hf.job()", strange, ("kind", *(each.name for each in fields(HandlerOptions))))
-        options = HandlerOptions(queue, retry or Retry(), lease, timeout, concurrency, priority)
+        options = HandlerOptions(queue, retry or Retry(), lease, timeout, concurrency, priority, commit)
         decorator = JobDecorator(self, kind, options)
         return decorator if fn is None else decorator(fn)
 

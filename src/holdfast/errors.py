@@ -15,7 +15,8 @@ HoldfastError
 │   ├── ConnectionInUse
 │   ├── NoTransaction
 │   ├── TransactionAborted
-│   └── TransactionEnded       the one that ``job.transaction()`` opened
+│   ├── TransactionEnded       the one that ``job.transaction()`` opened
+│   └── SharedTransactionUndone
 ├── StoreError                 the database; the driver's error is the ``__cause__``
 │   ├── DatabaseUnavailable
 │   ├── DatabaseBusy
@@ -26,6 +27,7 @@ HoldfastError
 │   ├── UnknownFollowers       what follows a job's end is not known to this process
 │   └── QueryFailed
 ├── LeaseLost
+├── LeasesLost
 ├── JobNotFound
 ├── Conflict
 │   └── NotSupported           the tables do not do this at all; the message says what to do instead
@@ -242,6 +244,17 @@ class TransactionEnded(TransactionError):
             "block, and the attempt is repeated. Or the handler did (COMMIT, ROLLBACK, BEGIN): leave that to the "
             "block. On PostgreSQL RESET ALL looks the same, because it takes the transaction's mark away: reset the "
             "settings that you mean, by their names."
+        )
+
+
+class SharedTransactionUndone(TransactionError):
+    """The transaction that a job shared with others was rolled back, because of another of them or at its commit."""
+
+    def __init__(self, cause: BaseException | None = None) -> None:
+        why = "" if cause is None else f" ({type(cause).__name__})"
+        super().__init__(
+            f"The transaction that this job shared with others was rolled back{why}, and its effect with it. Let this "
+            "error leave the handler: the job runs again, and no attempt is used."
         )
 
 

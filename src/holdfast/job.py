@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import jobs
 from holdfast.errors import Conflict
-from holdfast.flow import Flow
+from holdfast.flow import Flow, Steps, flow
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
+from holdfast.store.groups import Joining
 from holdfast.values.payload import decode_value, encode_value
-from holdfast.values.rows import Lease, when
+from holdfast.values.rows import Completion, Lease, when
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -40,10 +41,18 @@ class Job:
         "lost",
         "result",
         "settled",
+        "shares_commit",
     )
 
     def __init__(
-        self, lease: Lease, store: Store, *, keep: bool = True, source: Source = OURS, worker: str = ""
+        self,
+        lease: Lease,
+        store: Store,
+        *,
+        keep: bool = True,
+        source: Source = OURS,
+        worker: str = "",
+        shares_commit: bool = False,
     ) -> None:
         self.lease = lease
         self.lost = False
@@ -58,6 +67,8 @@ class Job:
         self.result: Any = None
         # Free for middlewares and handlers: whatever belongs to this attempt.
         self.context: dict[str, Any] = {}
+        # Whether `transaction()` commits together with those of other jobs.
+        self.shares_commit = shares_commit
         self._store = store
         self._keep = keep
         self._source = source
@@ -141,6 +152,8 @@ class Job:
     def _completion(self, result: Any) -> Flow[None]:
         value = self.result if result is None else result
         text = None if value is None else encode_value(value, "result")
+        if self.shares_commit:
+            return Completing(self._source, Completion(self.lease, text, self._keep), self._worker)
         return self._source.complete(self.lease, text, keep=self._keep, worker=self._worker)
 
     @contextmanager
@@ -156,6 +169,31 @@ class Job:
             raise
 
 
+class Completing(Joining):
+    """The completion of one job, which also says what it completes: jobs that share a transaction are completed by one
+    statement.
+    """
+
+    __slots__ = ("completion", "source", "worker")
+
+    def __init__(self, source: Source, completion: Completion, worker: str) -> None:
+        lease, result, keep = completion
+        super().__init__("complete", source.complete(lease, result, keep=keep, worker=worker).start)
+        self.source = source
+        self.completion = completion
+        self.worker = worker
+
+    def joined(self, others: Sequence[Completing]) -> Flow[None]:
+        return _complete_all([self, *others])
+
+
+@flow
+def _complete_all(works: Sequence[Completing]) -> Steps[None]:
+    for source, worker in {(work.source, work.worker) for work in works}:
+        completions = [work.completion for work in works if (work.source, work.worker) == (source, worker)]
+        yield from source.complete_all(completions, worker)
+
+
 class Transaction:
     """`job.transaction()`: a context manager of either colour. Written out, because a handler pays for each frame."""
 
@@ -169,7 +207,7 @@ class Transaction:
     def __enter__(self) -> Any:
         self._enter()
         try:
-            self._lent = self._store.lend()
+            self._lent = self._store.share() if self._job.shares_commit else self._store.lend()
             return self._lent.begin()
         except BaseException:
             self._leave()
@@ -183,7 +221,7 @@ class Transaction:
             if isinstance(work, BaseException):
                 self._lent.roll_back(work)
             else:
-                self._lent.complete(work, self._note)
+                self._lent.complete(work, self)
         except BaseException:
             self._job.completing = False
             raise
@@ -195,7 +233,7 @@ class Transaction:
     async def __aenter__(self) -> Any:
         self._enter()
         try:
-            self._alent = self._store.alend()
+            self._alent = self._store.ashare() if self._job.shares_commit else self._store.alend()
             return await self._alent.begin()
         except BaseException:
             self._leave()
@@ -209,7 +247,7 @@ class Transaction:
             if isinstance(work, BaseException):
                 await self._alent.roll_back(work)
             else:
-                await self._alent.complete(work, self._note)
+                await self._alent.complete(work, self)
         except BaseException:
             self._job.completing = False
             raise
@@ -237,8 +275,10 @@ class Transaction:
         except BaseException as error:
             # The result is not JSON, for one.
             return error
-        job.completing = True
         return work
 
-    def _note(self) -> None:
+    def sending(self) -> None:
+        self._job.completing = True
+
+    def committed(self) -> None:
         self._job.settled = True

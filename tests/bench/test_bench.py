@@ -32,6 +32,8 @@ ROWS = [
     "drain, many queues",
     "effect and completion, async def",
     "effect and completion, def",
+    "effect and completion, together, async def",
+    "effect and completion, together, def",
     "handler returns Retry once",
     "handler raises once",
     "handler raises once, own words",

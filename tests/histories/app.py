@@ -203,3 +203,4 @@ for fn in (plain, plain_def, book, book_def, parent, parent_def, own, own_def):
 for fn in (book, book_def):
     hf.job(kind=fn.__name__.replace("book", "hasty"), lease=LEASE, retry=SOON, timeout=TIMEOUT)(fn)
     hf.job(kind=fn.__name__.replace("book", "few"), lease=LEASE, retry=SOON, concurrency=2)(fn)
+    hf.job(kind=fn.__name__.replace("book", "shared"), lease=LEASE, retry=SOON, commit="together")(fn)

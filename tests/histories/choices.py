@@ -21,6 +21,8 @@ KINDS = {
     "hasty_def": 1,
     "few": 1,
     "few_def": 1,
+    "shared": 4,
+    "shared_def": 3,
 }
 # What can be left out beside acts: the queue that keeps nothing, and transactions that see one snapshot.
 OTHERS = ("brief", "repeatable")

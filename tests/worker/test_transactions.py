@@ -24,8 +24,18 @@ def with_effects(stage: Stage) -> Stage:
     return stage
 
 
+@pytest.fixture(params=["alone", "together"])
+def commit(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def stage(stage: Stage) -> Stage:
+def stage(stage: Stage, commit: str) -> Stage:
+    if commit == "together":
+        # Every promise holds for jobs that share a transaction, too.
+        register: Any = stage.hf.job
+        share: Any = lambda fn=None, **options: register(fn, commit="together", **options)  # noqa: E731
+        stage.hf.job = share  # type: ignore[method-assign]
     return with_effects(stage)
 
 

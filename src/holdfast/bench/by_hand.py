@@ -76,7 +76,7 @@ class Loops(ABC):
 
     async def drain(self, count: int, keep: bool, handler: str = "async def") -> float:
         if handler.startswith("effect"):
-            return await (asyncio.to_thread(self._effects_on_threads) if handler == "effect, def" else self._effects())
+            return await (asyncio.to_thread(self._effects_on_threads) if handler.endswith(", def") else self._effects())
         began = time.perf_counter()
         await asyncio.gather(*(self._loop(connection, keep, handler) for connection in self.connections))
         return time.perf_counter() - began

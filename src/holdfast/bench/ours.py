@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 KEPT, DELETED, STAMPED = "kept", "deleted", "stamped"
 # Attempts at once. A no-op handler never waits, so more slots change little; the default of a worker is 20.
 CONCURRENCY = 20
+# Jobs that share a commit are as many as run at once, so this is what the guide advises for them.
+CONCURRENCY_TOGETHER = 50
 
 
 class Ours:
@@ -41,6 +43,8 @@ class Ours:
             "def": ("job", self._noop_def, {}),
             "effect, async def": ("job", self._effect_async, {}),
             "effect, def": ("job", self._effect_def, {}),
+            "effect together, async def": ("job", self._effect_async, {"commit": "together"}),
+            "effect together, def": ("job", self._effect_def, {"commit": "together"}),
             "returns Retry": ("job", self._returns_retry, {}),
             "raises": ("job", self._raises, {"retry": Retry.after(0)}),
             "raises, own words": ("job", self._raises_own_words, {"retry": Retry.after(0)}),
@@ -136,7 +140,8 @@ class Ours:
         self._failed.clear()
         self._over.clear()
         self._loop = asyncio.get_running_loop()
-        worker = self.app.worker(queues=self._queues(keep, queues), concurrency=CONCURRENCY)
+        concurrency = CONCURRENCY_TOGETHER if "together" in handler else CONCURRENCY
+        worker = self.app.worker(queues=self._queues(keep, queues), concurrency=concurrency)
         began = time.perf_counter()
         async with worker:
             await self._over.wait()

@@ -21,6 +21,8 @@ TICKS = 100
 EFFECTS = {
     "effect and completion, async def": "effect, async def",
     "effect and completion, def": "effect, def",
+    "effect and completion, together, async def": "effect together, async def",
+    "effect and completion, together, def": "effect together, def",
 }
 FAILING = {
     "handler returns Retry once": "returns Retry",

@@ -7,9 +7,9 @@ state is not known. Written with few calls and no generators around the block: a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from holdfast.errors import TransactionEnded
 from holdfast.flow import Flow, Rows, Statement
@@ -19,7 +19,16 @@ from holdfast.store.pool import AsyncLoan, AsyncPool, Loan, Pool
 
 # What to send: a message as it is, or a statement, whose rows are wanted.
 Sent: TypeAlias = Generator[str | Statement, Rows, None]
-Committed = Callable[[], None]
+
+
+class Completes(Protocol):
+    """Who is told how the completion of a job goes."""
+
+    def sending(self) -> None:
+        """Hear that it is about to be sent."""
+
+    def committed(self) -> None:
+        """Hear that it is committed, as soon as that is known."""
 
 
 def ending(work: Flow[None], link: Link | AsyncLink) -> Sent:
@@ -92,22 +101,42 @@ class Lent:
             self._give_up_turn()
             raise
 
-    def complete(self, work: Flow[None], committed: Committed) -> None:
-        """Complete the job and commit; `committed` is called as soon as that is known.
+    def complete(self, work: Flow[None], completes: Completes) -> None:
+        """Complete the job and commit.
 
         Raises: TransactionEnded where the database, or the application, has ended the transaction meanwhile; LeaseLost.
         Nothing is committed then.
         """
         link = self.link
         try:
-            link.dialect.take_back(link.raw)
-            insist_on(self._mine, link.dialect.transaction_of(link.raw))
+            self.keep()
+            completes.sending()
             self._send(ending(work, link))
-            committed()
+            completes.committed()
         except BaseException as error:
             self.roll_back(error)
             raise
         self._over(None)
+
+    def keep(self) -> None:
+        """Take the connection back from the application, and keep what it did. Raises: TransactionEnded."""
+        link = self.link
+        link.dialect.take_back(link.raw)
+        insist_on(self._mine, link.dialect.transaction_of(link.raw))
+
+    def admit(self, marks: Sequence[str]) -> Any:
+        """Let somebody else into the transaction, behind these marks."""
+        link = self.link
+        link.dialect.make_plain(link.raw)
+        for mark in marks:
+            link.tell(mark)
+        return link.dialect.lend(link.raw)
+
+    def undo(self) -> None:
+        """Undo what was done since the last mark."""
+        link = self.link
+        link.dialect.take_back(link.raw)
+        link.tell(link.dialect.undo_savepoint)
 
     def _send(self, sending: Sent) -> None:
         link = self.link
@@ -169,12 +198,12 @@ class AsyncLent:
             loan.over(error)
             raise
 
-    async def complete(self, work: Flow[None], committed: Committed) -> None:
+    async def complete(self, work: Flow[None], completes: Completes) -> None:
         """As `Lent.complete`."""
         link = self.link
         try:
-            link.dialect.atake_back(link.raw)
-            insist_on(self._mine, link.dialect.atransaction_of(link.raw))
+            self._keep()
+            completes.sending()
             sending = ending(work, link)
             try:
                 one = next(sending)
@@ -186,11 +215,33 @@ class AsyncLent:
                     else:
                         one = sending.send(rows or ())
             except StopIteration:
-                committed()
+                completes.committed()
         except BaseException as error:
             await self.roll_back(error)
             raise
         self._loan.over(None)
+
+    def _keep(self) -> None:
+        link = self.link
+        link.dialect.atake_back(link.raw)
+        insist_on(self._mine, link.dialect.atransaction_of(link.raw))
+
+    async def keep(self) -> None:
+        """As `Lent.keep`."""
+        self._keep()
+
+    async def admit(self, marks: Sequence[str]) -> Any:
+        """As `Lent.admit`."""
+        link = self.link
+        for mark in marks:
+            await link.tell(mark)
+        return link.dialect.alend(link.raw)
+
+    async def undo(self) -> None:
+        """As `Lent.undo`."""
+        link = self.link
+        link.dialect.atake_back(link.raw)
+        await link.tell(link.dialect.undo_savepoint)
 
     async def roll_back(self, error: BaseException) -> None:
         """As `Lent.roll_back`; after a cancellation the connection is closed, which rolls back without waiting."""

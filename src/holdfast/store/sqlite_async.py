@@ -6,14 +6,14 @@ It stands here and not with the dialect, because any embedded database without a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import OVER, DatabaseUnavailable, TransactionError
 from holdfast.flow import Flow, Rows, Statement
-from holdfast.store.lending import Committed, Lent
+from holdfast.store.lending import Completes, Lent
 from holdfast.store.pauses import TRIES, pause_after
 
 
@@ -25,22 +25,29 @@ class AsyncTx:
 
     def __init__(self, lent: ThreadedLent) -> None:
         self._lent = lent
+        # Its block has ended; the transaction may have gone to somebody else.
+        self.over = False
 
     async def execute(self, sql: str, *params: Any) -> list[Any]:
         """Run one statement; parameters one by one, or a single sequence or mapping."""
         given = params[0] if len(params) == 1 and isinstance(params[0], list | tuple | dict) else params
-        rows: list[Any] = await self._lent.call(lambda lent: lent.link.raw.execute(sql, given).fetchall())
+        rows: list[Any] = await self._call(lambda lent: lent.link.raw.execute(sql, given).fetchall())
         return rows
 
     fetch = execute
 
     async def executemany(self, sql: str, rows: Any) -> None:
-        await self._lent.call(lambda lent: lent.link.raw.executemany(sql, rows) and None)
+        await self._call(lambda lent: lent.link.raw.executemany(sql, rows) and None)
 
     async def run(self, statement: Statement) -> Rows:
         """Run one of our own statements: this makes it a session for `tx=`."""
-        rows: Rows = await self._lent.call(lambda lent: lent.link.session.run(statement))
+        rows: Rows = await self._call(lambda lent: lent.link.session.run(statement))
         return rows
+
+    def _call(self, fn: Callable[[Lent], Any]) -> asyncio.Future[Any]:
+        if self.over:
+            raise TransactionError(OVER)
+        return self._lent.call(fn)
 
 
 class TransactionThreads:
@@ -79,12 +86,13 @@ class ThreadedLent:
     statement: that is a hop less, and the file's only writer waits for no handler that has nothing to write yet.
     """
 
-    __slots__ = ("_begun", "_lent", "_over", "_thread", "_threads")
+    __slots__ = ("_begun", "_lent", "_over", "_thread", "_threads", "_tx")
 
     def __init__(self, lent: Lent, threads: TransactionThreads) -> None:
         self._lent = lent
         self._threads = threads
         self._thread: ThreadPoolExecutor
+        self._tx = AsyncTx(self)
         self._begun = False
         self._over = False
 
@@ -93,11 +101,11 @@ class ThreadedLent:
         for tries in range(1, TRIES):
             try:
                 self._thread = self._threads.take()
-                return AsyncTx(self)
+                return self._tx
             except DatabaseUnavailable:
                 await asyncio.sleep(pause_after(tries))
         self._thread = self._threads.take()
-        return AsyncTx(self)
+        return self._tx
 
     def call(self, fn: Callable[[Lent], Any]) -> asyncio.Future[Any]:
         """Run a function on the transaction's thread, behind what was called before."""
@@ -123,9 +131,9 @@ class ThreadedLent:
         leaving.add_done_callback(lambda _: self._threads.put(self._thread))
         return leaving
 
-    async def complete(self, work: Flow[None], committed: Committed) -> None:
-        """As `Lent.complete`. The commit goes on when the task is cancelled, and `committed` tells what it came to."""
-        leaving = self._leaving(lambda: self._complete(work, committed))
+    async def complete(self, work: Flow[None], completes: Completes) -> None:
+        """As `Lent.complete`. The commit goes on when the task is cancelled, and `completes` hears what it came to."""
+        leaving = self._leaving(lambda: self._complete(work, completes))
         try:
             await asyncio.shield(leaving)
         except asyncio.CancelledError:
@@ -134,10 +142,26 @@ class ThreadedLent:
                 leaving.exception()
             raise
 
-    def _complete(self, work: Flow[None], committed: Committed) -> None:
+    def _complete(self, work: Flow[None], completes: Completes) -> None:
         lent = self._entered()
         self._over = True
-        lent.complete(work, committed)
+        lent.complete(work, completes)
+
+    async def keep(self) -> None:
+        """As `Lent.keep`."""
+        self._tx.over = True
+        await self._hop(lambda: self._lent.keep() if self._begun else None)
+
+    async def admit(self, marks: Sequence[str]) -> AsyncTx:
+        """As `Lent.admit`."""
+        await self.call(lambda lent: lent.admit(marks) and None)
+        self._tx = AsyncTx(self)
+        return self._tx
+
+    async def undo(self) -> None:
+        """As `Lent.undo`."""
+        self._tx.over = True
+        await self.call(Lent.undo)
 
     async def roll_back(self, error: BaseException) -> None:
         """As `Lent.roll_back`."""

@@ -21,6 +21,7 @@ from holdfast.store import callers, migrate
 from holdfast.store.connections import AsyncLink, Link
 from holdfast.store.dialects import SCHEMA_VERSION, dialect_for
 from holdfast.store.dialects.base import Echo
+from holdfast.store.groups import AsyncGroups, Seat, SyncGroups
 from holdfast.store.lending import AsyncLent, Lent
 from holdfast.store.migrate import Migration
 from holdfast.store.pauses import TRIES, pause_after
@@ -88,6 +89,10 @@ class Store:
         self._threads: ThreadPoolExecutor | None = None
         self._thread_count = size
         self._transaction_threads = TransactionThreads()
+        self._groups = SyncGroups(self.lend, self.dialect)
+        self._async_groups: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGroups] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def forked(self) -> None:
         """Forget the connections and threads of the parent process: they are not this process's to use or to close."""
@@ -179,6 +184,18 @@ class Store:
     def alend(self) -> AsyncLent | ThreadedLent:
         """The async twin of `lend`."""
         return ThreadedLent(self.lend(), self._transaction_threads) if self.embedded else AsyncLent(self._apool())
+
+    def share(self) -> Seat:
+        """Return a part in a transaction that other jobs share, not yet begun, on a sync connection."""
+        return self._groups.seat()
+
+    def ashare(self) -> Seat:
+        """The async twin of `share`."""
+        loop = asyncio.get_running_loop()
+        groups = self._async_groups.get(loop)
+        if groups is None:
+            groups = self._async_groups[loop] = AsyncGroups(self.alend, self.dialect)
+        return groups.seat()
 
     @asynccontextmanager
     async def alink(self) -> AsyncIterator[AsyncLink]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Any, ClassVar, TypedDict, Unpack, cast, overload
+from typing import Any, ClassVar, Literal, TypedDict, Unpack, cast, overload
 
 from holdfast.errors import ConfigError
 from holdfast.values.retry import DAY, LONGEST_LEASE, Duration, OptionalSeconds, Retry, Seconds, seconds, whole
@@ -47,6 +47,8 @@ MOST_BUCKETS = 2**15
 # years, and Python's end with the one after the last.
 FIRST_YEAR, LAST_YEAR = 1000, 9998
 
+Commit = Literal["alone", "together"]
+COMMITS: tuple[Commit, ...] = ("alone", "together")
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -248,7 +250,8 @@ class QueueOptions:
 class HandlerOptions:
     """How a handler's jobs run unless `enqueue` says otherwise.
 
-    `concurrency` bounds how many run at once in one worker; `timeout` bounds one attempt.
+    `concurrency` bounds how many run at once in one worker; `timeout` bounds one attempt. `commit` says whether
+    `job.transaction()` commits alone or together with other jobs.
     """
 
     queue: str = "default"
@@ -257,9 +260,12 @@ class HandlerOptions:
     timeout: OptionalSeconds = OptionalSeconds(at_least=0.001)
     concurrency: int | None = None
     priority: int = 0
+    commit: Commit = "alone"
 
     def __post_init__(self) -> None:
         text(self.queue, "queue", NAME_LENGTH)
+        if self.commit not in COMMITS:
+            raise ConfigError("commit", f"must be one of {', '.join(map(repr, COMMITS))}", self.commit)
         _instance(self.retry, "retry", Retry)
         whole(self.priority, "priority", LOWEST_PRIORITY, HIGHEST_PRIORITY)
         if self.concurrency is not None:

@@ -85,7 +85,7 @@ class Executor(BaseExecutor):
         # The shortest way for the plainest handlers: two frames and an object less for each job.
         job = None
         if not handler.is_plain or context.middlewares or context.around_handlers:
-            job = work.job = Job(work.lease, self._store, keep=work.keep, source=work.source, worker=self.worker)
+            job = work.job = self._job(work)
         try:
             arguments = handler.signature.decode(work.lease.payload, handler.kind)
         except BaseException as error:
@@ -111,6 +111,16 @@ class Executor(BaseExecutor):
             return self._done(work, None)
         return self._outcomes.read(self._outcomes.returned, work, value)
 
+    def _job(self, work: Work) -> Job:
+        return Job(
+            work.lease,
+            self._store,
+            keep=work.keep,
+            source=work.source,
+            worker=self.worker,
+            shares_commit=work.handler.options.commit == "together",
+        )
+
     # On a thread that takes job after job: see `streaks.py`
 
     def takes_streak(self, work: Work) -> bool:
@@ -125,7 +135,7 @@ class Executor(BaseExecutor):
 
     def prepare(self, work: Work) -> None:
         if work.handler.signature.injected or self._context.around_handlers:
-            work.job = Job(work.lease, self._store, keep=work.keep, source=work.source, worker=self.worker)
+            work.job = self._job(work)
 
     def call(self, work: Work) -> Ended | Given | Hidden:
         handler, job = work.handler, work.job

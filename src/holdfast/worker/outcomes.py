@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeGuard, TypeVar
 
 from holdfast import events
-from holdfast.errors import Fatal, LeaseLost, Unusable
+from holdfast.errors import Fatal, LeaseLost, SharedTransactionUndone, Unusable
 from holdfast.values.failure import ErrorRecord, fatal_in, iso, type_name, words
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import Cancel, Retry, Snooze, delay_by, seconds
@@ -69,6 +69,9 @@ class Outcomes:
             return self.lost(work)
         if work.job is not None and work.job.cancel_requested:
             return self.cancelled(work, "cancelled while it ran")
+        if is_a(error, SharedTransactionUndone):
+            # Not its own doing: it has had no effect, and what went wrong may be another job's.
+            return self.released(work)
         if is_a(error, NoThread):
             # It has not begun, and the next worker may have a thread to spare.
             return self._put_off(work, NO_THREAD_PAUSE_SECONDS, str(error))

@@ -91,6 +91,11 @@ class Dialect(ABC):
     # mark is gone, because the transaction is another one by then; the error names `MARK`.
     mark: ClassVar[str] = ""
     insist: ClassVar[str] = ""
+    # What lets one job of several in a transaction be undone alone: the first savepoint, what sets the next one in its
+    # place, each a message, and what goes back to it and leaves it there.
+    savepoint: ClassVar[str] = "savepoint holdfast_job"
+    next_savepoint: ClassVar[tuple[str, ...]] = ("release savepoint holdfast_job", "savepoint holdfast_job")
+    undo_savepoint: ClassVar[str] = "rollback to savepoint holdfast_job"
     # True where the database is a library in our process: it has no server, no clock of its own and no async driver, so
     # that async callers get the sync pump on a thread.
     embedded: ClassVar[bool] = False
@@ -248,6 +253,10 @@ class Dialect(ABC):
 
     def take_back(self, raw: Any) -> None:
         """Undo `lend`, before the transaction ends; once more does no harm."""
+        return None
+
+    def make_plain(self, raw: Any) -> None:
+        """Undo how the application before has rows made on a sync connection, for the next one in its transaction."""
         return None
 
     def alend(self, raw: Any) -> Any:

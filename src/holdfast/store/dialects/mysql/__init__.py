@@ -103,6 +103,8 @@ class Mysql(Dialect):
     spreads_lists: ClassVar[bool] = True
     keeps_dead_rows: ClassVar[bool] = True
     migrates_as_one: ClassVar[bool] = False
+    # One of the same name takes the place of the older.
+    next_savepoint: ClassVar[tuple[str, ...]] = ("savepoint holdfast_job",)
     own_now: ClassVar[str] = "utc_timestamp(6)"
     told_now: ClassVar[str] = "cast(:now as datetime(6))"
     quote: ClassVar[str] = "`"
@@ -194,6 +196,11 @@ class Mysql(Dialect):
         from pymysql.cursors import Cursor
 
         return partial(raw.cursor, Cursor)
+
+    def make_plain(self, raw: Any) -> None:
+        from pymysql.cursors import Cursor
+
+        raw.cursorclass = Cursor
 
     def is_spoilt(self, raw: Any) -> bool:
         from pymysql.cursors import Cursor

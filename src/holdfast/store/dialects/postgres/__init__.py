@@ -83,6 +83,7 @@ class Postgres(Dialect):
     insist: ClassVar[str] = (
         f"select coalesce(nullif(current_setting('holdfast.lent', true), ''), '{MARK} is gone')::boolean"
     )
+    next_savepoint: ClassVar[tuple[str, ...]] = ("release savepoint holdfast_job; savepoint holdfast_job",)
     # One message with the COMMIT: 30 µs of the server's time, where a message of its own takes 100 and more.
     tidy: ClassVar[str] = (
         "reset session authorization; reset all; close all; unlisten *; discard temp; select pg_advisory_unlock_all()"
@@ -170,6 +171,12 @@ class Postgres(Dialect):
         from psycopg.rows import tuple_row
 
         return partial(Cursor, raw, row_factory=tuple_row)
+
+    def make_plain(self, raw: Any) -> None:
+        from psycopg import Cursor
+        from psycopg.rows import tuple_row
+
+        raw.row_factory, raw.cursor_factory = tuple_row, Cursor
 
     def is_spoilt(self, raw: Any) -> bool:
         from psycopg import Cursor

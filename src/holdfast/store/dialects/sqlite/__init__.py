@@ -92,6 +92,9 @@ class Sqlite(Dialect):
     def transaction_of(self, raw: Any) -> Any:
         return raw.in_transaction or None
 
+    def make_plain(self, raw: Any) -> None:
+        raw.row_factory, raw.text_factory = None, str
+
     def is_spoilt(self, raw: Any) -> bool:
         changed = (raw.isolation_level, raw.row_factory, raw.text_factory) != (None, None, str)
         raw.isolation_level, raw.row_factory, raw.text_factory = None, None, str
