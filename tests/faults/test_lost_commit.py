@@ -4,14 +4,19 @@ A statement that runs alone commits by itself; there it is its own reply that is
 """
 
 import asyncio
+import itertools
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
+from asyncpg.exceptions import PostgresConnectionError
 
 from holdfast import Holdfast, admin, jobs
-from holdfast.errors import DatabaseUnavailable, LeaseLost
+from holdfast.errors import DatabaseUnavailable, LeaseLost, SharedTransactionUndone
 from holdfast.flow import Flow, Steps, flow, run_text
 from holdfast.job import Job
 from holdfast.life import door
@@ -413,6 +418,51 @@ def test_neither_effect_nor_completion_is_there_when_the_end_never_reaches_the_s
     # The lease holds, so the job is not lost: it may be completed, or reaped and run again.
     direct.run(jobs.complete(lease))
     assert look.rows("select id from effect") == []
+
+
+@pytest.mark.parametrize("place", range(10))
+def test_effects_of_jobs_that_share_a_transaction_are_there_if_and_only_if_they_are_done(
+    colour: str, store: Store, direct: Store, look: Look, pg_proxy: Proxy, place: int
+) -> None:
+    direct.run(made_anew("effect"))
+    leases = claimed(direct, 3)
+    held = [Job(lease, store, shares_commit=True) for lease in leases]
+    begun = threading.Barrier(3)
+    replies = itertools.count()
+    # The first two come from the drivers, where it is the handler's own statement.
+    gone = (psycopg.OperationalError, PostgresConnectionError, DatabaseUnavailable, SharedTransactionUndone)
+
+    def attempt(job: Job) -> None:
+        begun.wait(30)
+        with suppress(*gone), job.transaction() as tx:
+            tx.execute("insert into effect values (%s)", (job.id,))
+
+    async def async_attempt(job: Job) -> None:
+        with suppress(*gone):
+            async with job.transaction() as tx:
+                await tx.execute("insert into effect values ($1)", job.id)
+
+    async def async_attempts() -> None:
+        await store.arun(warm())
+        pg_proxy.drop_reply(lambda _: next(replies) == place, inside_transactions=True)
+        await asyncio.gather(*map(async_attempt, held))
+        await store.aclose()
+
+    if colour == "sync":
+        store.run(warm())
+        pg_proxy.drop_reply(lambda _: next(replies) == place, inside_transactions=True)
+        with ThreadPoolExecutor(3) as threads:
+            list(threads.map(attempt, held))
+    else:
+        asyncio.run(async_attempts())
+    assert pg_proxy.cuts == 1
+    done = {row.id for row in look.over()}
+    assert {job_id for (job_id,) in look.rows("select job from effect")} == done
+    assert {job.id for job in held if job.settled} <= done
+    # Those that are not done keep their lease, and may be completed or reaped.
+    for lease in leases:
+        if lease.job_id not in done:
+            direct.run(jobs.complete(lease))
 
 
 def test_a_migration_whose_reply_is_lost_has_run_once(do: Do, direct: Store, url: str, cut: Cut) -> None:
