@@ -276,13 +276,16 @@ def array_text(items: list[Any]) -> str:
     try:
         written = ",".join(items)
     except TypeError:
-        written = ",".join(["NULL" if item is None else _item(item) for item in items])
+        written = ",".join([_WRITERS.get(type(item), _item)(item) for item in items])
     return f"{{{written}}}"
 
 
 def json_text(items: list[str | None]) -> str | None:
     """Write JSON texts as an array of them; where there are none at all, NULL."""
     return f"[{','.join([item or 'null' for item in items])}]" if items else None
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {type(None): lambda _: "NULL", int: str, datetime: datetime.isoformat}
 
 
 def _item(item: Any) -> str:
