@@ -24,7 +24,8 @@ def functions_in(path: Path) -> set[str]:
 
 
 def test_every_promise_of_the_design_has_its_row():
-    assert len(rows()) == 9
+    # Nine of the design, and one for jobs that share a commit.
+    assert len(rows()) == 10
 
 
 @pytest.mark.parametrize("promise", rows())
