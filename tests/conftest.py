@@ -18,6 +18,16 @@ from tests.servers import MariaDB, MySQL, PgBouncer, Postgres
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
+# Servers of one test process, and what its tests start, take up to this.
+GIGABYTES_FOR_A_PROCESS = 3
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Run more processes than there are cores: most tests wait for a server, a lease or another process."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return max(1, min(2 * (os.cpu_count() or 1), int(memory // GIGABYTES_FOR_A_PROCESS), 8))
+
+
 left_out: dict[str, int] = {}
 """How many tests another target of `make` runs."""
 

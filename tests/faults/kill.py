@@ -367,7 +367,7 @@ def _start(works: Works, crew: Crew, workers: int) -> tuple[Producer, Death]:
     producer.start()
     for _ in range(workers):
         crew.hire()
-    until("the workers began", lambda: producer.failure is not None or finished(works) > 0, 30)
+    until("the workers began", lambda: producer.failure is not None or finished(works) > 0, 100)
     death = Death(crew, works)
     death.start()
     return producer, death

@@ -20,7 +20,7 @@ from holdfast.worker import Worker
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
-DEADLINE = 40.0
+DEADLINE = 100.0
 
 
 class Stage:
