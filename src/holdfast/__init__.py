@@ -2,6 +2,7 @@
 
 from holdfast.app import Holdfast
 from holdfast.bound import Bound, Enqueueing
+from holdfast.bulk import Bulk, BulkHandler
 from holdfast.errors import (
     ConfigError,
     Conflict,
@@ -13,6 +14,7 @@ from holdfast.errors import (
     InvalidPayload,
     JobNotFound,
     LeaseLost,
+    LeasesLost,
     PayloadTooLarge,
     SchemaMismatch,
     SchemaMissing,
@@ -26,6 +28,8 @@ from holdfast.values.rows import Enqueued
 
 __all__ = [
     "Bound",
+    "Bulk",
+    "BulkHandler",
     "Cancel",
     "ConfigError",
     "Conflict",
@@ -42,6 +46,7 @@ __all__ = [
     "Job",
     "JobNotFound",
     "LeaseLost",
+    "LeasesLost",
     "PayloadTooLarge",
     "Retry",
     "SchemaMismatch",

@@ -22,6 +22,7 @@ from typing import (
 
 from holdfast import jobs
 from holdfast.bound import Bound, EnqueueHook, check_hook, likeness, with_headers
+from holdfast.bulk import Bulk, BulkDecorator, BulkHandler
 from holdfast.context import Around, Context, Middleware
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind, redact
 from holdfast.events import Event, JobsEnqueued, log_events
@@ -144,6 +145,62 @@ class Holdfast:
         options = HandlerOptions(queue, retry or Retry(), lease, timeout, concurrency, priority, commit)
         decorator = JobDecorator(self, kind, options)
         return decorator if fn is None else decorator(fn)
+
+    @overload
+    def bulk(self, fn: Callable[[list[T], Bulk], R], /) -> BulkHandler[T, R]: ...
+    @overload
+    def bulk(self, fn: Callable[[list[T]], R], /) -> BulkHandler[T, R]: ...
+    @overload
+    def bulk(
+        self,
+        *,
+        size: int = 200,
+        item: str | None = None,
+        kind: str | None = None,
+        queue: str = "default",
+        retry: Retry | None = None,
+        lease: Duration = 30,
+        timeout: Duration | None = None,
+        concurrency: int | None = None,
+        priority: int = 0,
+    ) -> BulkDecorator: ...
+    def bulk(
+        self,
+        fn: Callable[..., Any] | None = None,
+        *,
+        size: int = 200,
+        item: str | None = None,
+        kind: str | None = None,
+        queue: str = "default",
+        retry: Retry | None = None,
+        lease: Duration = 30,
+        timeout: Duration | None = None,
+        concurrency: int | None = None,
+        priority: int = 0,
+        **strange: object,
+    ) -> Any:
+        """Register a function that takes many jobs at once: `async def index(pages: list[Page], bulk: Bulk)`.
+
+        Each job has one item; `index.enqueue(page)` adds one. A call takes what is due, up to `size` items; an attempt
+        that follows a failed one takes a tenth of that, and a job's last one that job alone. The handler returns None
+        (all are done) or a list with the result or outcome of each item; what it raises is a failure of each.
+        `bulk.transaction()` commits the effects and completions of all. Middlewares and `around_handler`, which are
+        about one job, are not called: wrap the function instead.
+        item: the item's name in the payload, by default that of the parameter. timeout: for one call.
+        concurrency: how many calls one worker makes at once. The other options are those of `job`.
+        """
+        takes = ("size", "item", "kind", "queue", "retry", "lease", "timeout", "concurrency", "priority")
+        only_options("hf.bulk()", strange, takes)
+        options = HandlerOptions(
+            queue=queue,
+            retry=retry or Retry(),
+            lease=lease,
+            timeout=timeout,
+            concurrency=concurrency,
+            priority=priority,
+        )
+        decorator = BulkDecorator(self, kind, options, size, item)
+        return decorator if fn is None else decorator.register(fn)
 
     def queue(self, name: str, *, retention: Duration | Mapping[str, Duration] | None = None) -> QueueOptions:
         """Set what belongs to a queue: how long it keeps finished jobs (0 deletes at once)."""

@@ -42,11 +42,17 @@ class Application(Protocol):
 class Registration(Generic[P, R_co]):
     """A function that is registered for one kind of job: all that a worker needs to run it, without an application."""
 
-    def __init__(self, fn: Callable[..., R_co], kind: str, options: HandlerOptions) -> None:
+    # What runs its jobs, as the worker's list of executors has it, and how many of them one call takes at most.
+    executor = "handler"
+    size = 1
+
+    def __init__(
+        self, fn: Callable[..., R_co], kind: str, options: HandlerOptions, signature: Signature | None = None
+    ) -> None:
         self.fn = fn
         self.kind = kind
         self.options = options
-        self.signature = Signature.of(fn, Job)
+        self.signature = signature or Signature.of(fn, Job)
         self.is_async = inspect.iscoroutinefunction(fn)
         # Nothing but a coroutine to run: no time-out, and it does not ask for its job.
         self.is_plain = _makes_coroutines(fn) and options.timeout is None and self.signature.injected is None
@@ -64,8 +70,15 @@ class Registration(Generic[P, R_co]):
 class Handler(Registration[P, R_co]):
     """A function that jobs of one kind run. Calling it calls the function; `enqueue` makes a job of the call."""
 
-    def __init__(self, app: Application, fn: Callable[..., R_co], kind: str, options: HandlerOptions) -> None:
-        super().__init__(fn, kind, options)
+    def __init__(
+        self,
+        app: Application,
+        fn: Callable[..., R_co],
+        kind: str,
+        options: HandlerOptions,
+        signature: Signature | None = None,
+    ) -> None:
+        super().__init__(fn, kind, options, signature)
         self.app = app
         self._like = self.like(EnqueueOptions())
 

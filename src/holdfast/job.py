@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast import jobs
 from holdfast.errors import Conflict
@@ -194,12 +194,34 @@ def _complete_all(works: Sequence[Completing]) -> Steps[None]:
         yield from source.complete_all(completions, worker)
 
 
+def completion_of(job: Job) -> Completion:
+    """Return what completes a job together with others, in one statement. Raises: InvalidPayload, for its result."""
+    text = None if job.result is None else encode_value(job.result, "result")
+    return Completion(job.lease, text, job._keep)  # pyright: ignore[reportPrivateUsage]
+
+
+class Completed(Protocol):
+    """What a transaction completes: a job, or all jobs of a bulk handler's call. The flags are those of `Job`."""
+
+    in_transaction: bool
+    shares_commit: bool
+
+    @property
+    def completing(self) -> bool: ...
+    @completing.setter
+    def completing(self, value: bool, /) -> None: ...
+    @property
+    def settled(self) -> bool: ...
+    @settled.setter
+    def settled(self, value: bool, /) -> None: ...
+
+
 class Transaction:
     """`job.transaction()`: a context manager of either colour. Written out, because a handler pays for each frame."""
 
     __slots__ = ("_alent", "_complete", "_job", "_lent", "_store")
 
-    def __init__(self, job: Job, store: Store, complete: Callable[[Any], Flow[None]]) -> None:
+    def __init__(self, job: Completed, store: Store, complete: Callable[[Any], Flow[None]]) -> None:
         self._job = job
         self._store = store
         self._complete = complete
@@ -259,7 +281,7 @@ class Transaction:
     def _enter(self) -> None:
         job = self._job
         if job.in_transaction or job.completing:
-            raise Conflict(f"Job {job.id} is complete already, or about to be; one attempt completes once.")
+            raise Conflict(f"{job!r} is complete already, or about to be; one attempt completes once.")
         job.in_transaction = True
 
     def _leave(self) -> None:
@@ -269,7 +291,7 @@ class Transaction:
         """Return what completes the job, or why it cannot be completed."""
         job = self._job
         if job.completing:
-            return Conflict(f"Job {job.id} is complete already; one attempt completes once.")
+            return Conflict(f"{job!r} is complete already; one attempt completes once.")
         try:
             work = self._complete(None)
         except BaseException as error:

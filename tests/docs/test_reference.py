@@ -102,6 +102,12 @@ def test_every_member_of_the_job_is_in_the_api(member):
     assert f"`{member}`" in API or f"`{member}(" in API
 
 
+@pytest.mark.parametrize("member", members(holdfast.Bulk))
+def test_every_member_of_the_bulk_is_in_the_api(member):
+    [section] = re.findall(r"^## Bulk\n(.*?)^## ", API, re.MULTILINE | re.DOTALL)
+    assert f"`{member}`" in section or f"`{member}(" in section
+
+
 @pytest.mark.parametrize("cls", [PdoQueue, DurableSteps])
 def test_every_member_of_the_foreign_tables_is_in_the_api(cls):
     told = API.partition("## Foreign tables")[2].partition("\n## ")[0]

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from holdfast import Cancel, Fatal, Holdfast, Job, Retry, Snooze
+from holdfast import Bulk, Cancel, Fatal, Holdfast, Job, Retry, Snooze, admin
 from holdfast.errors import WrongColour
 from holdfast.testing.inline import aassert_enqueued, aenqueued, arun_due, assert_enqueued, enqueued, run_due
 
@@ -42,6 +42,55 @@ def test_due_jobs_run_inline_with_those_they_enqueue(hf):
     assert seen == [1, 2, 3]
     assert [(one.kind, one.outcome, one.result) for one in ran] == [("first", "done", n * 10) for n in (1, 2, 3)]
     assert run_due(hf) == []
+
+
+def test_a_bulk_handler_gets_its_items_together(hf):
+    calls = []
+
+    @hf.bulk(size=3)
+    async def index(pages: list[int], bulk: Bulk) -> list[object]:
+        calls.append(pages)
+        if len(calls) > 2:
+            assert {job.attempt for job in bulk.jobs} in ({1}, {2})
+            return [None for _ in pages]
+        return [Snooze(3600) if page == 1 else Retry() if page == 2 else page for page in pages]
+
+    @hf.job
+    def other() -> None: ...
+
+    hf.enqueue_many([index.bind(n) for n in range(5)])
+    other.enqueue()
+    ran = run_due(hf, raise_errors=False)
+    assert calls == [[0, 1, 2], [3, 4]]
+    assert [(one.kind, one.outcome, one.result) for one in ran] == [
+        ("index", "done", 0),
+        ("index", "snoozed", None),
+        ("index", "retried", None),
+        ("index", "done", 3),
+        ("index", "done", 4),
+        ("other", "done", None),
+    ]
+    # The one that was tried before runs in a batch of its own; nothing stays claimed.
+    assert len(run_due(hf, ahead=7200)) == 2
+    assert sorted(calls[2:]) == [[1], [2]]
+    assert enqueued(hf) == []
+
+
+def test_an_error_of_a_bulk_handler_leaves_nothing_claimed(hf):
+    @hf.bulk(size=30)
+    def index(pages: list[int]) -> None:
+        if 3 in pages:
+            raise ValueError("no such page")
+
+    hf.enqueue_many([index.bind(n) for n in range(4)])
+    with pytest.raises(ValueError, match="no such page"):
+        run_due(hf)
+    assert [(one.attempts, one.errors[0]["message"]) for one in enqueued(hf)] == [(1, "no such page")] * 4
+    index.enqueue(7)
+    with pytest.raises(ValueError, match="no such page"):
+        run_due(hf, ahead=60)
+    # Whatever was claimed beside the batch that failed went back.
+    assert hf.store.run(admin.list_jobs(admin.Filter(states=("leased",)), limit=10)) == []
 
 
 def test_a_handlers_error_is_raised_after_it_is_recorded(hf):

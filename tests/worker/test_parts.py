@@ -85,12 +85,12 @@ def test_a_call_given_up_on_before_it_starts_never_starts() -> None:
 
 
 def slots(**fields: Any) -> Any:
-    usual = {"count": 20, "finished": 0, "busy": 0.0, "buffer": [], "running": set(), "running_of": lambda *_: 0}
+    usual = {"count": 20, "finished": 0, "busy": 0.0, "buffer": [], "occupied": 0, "running_of": lambda *_: 0}
     return SimpleNamespace(**usual | fields)
 
 
 def handler(concurrency: int | None = None) -> Any:
-    return SimpleNamespace(options=SimpleNamespace(lease=30.0, concurrency=concurrency))
+    return SimpleNamespace(options=SimpleNamespace(lease=30.0, concurrency=concurrency), size=1)
 
 
 SOURCE = JobsSource(["mail"], {"act": handler()})

@@ -36,7 +36,7 @@ class JobsSource:
         """Nothing: a worker has compared the version of these tables at its start."""
 
     def executor(self, kind: str) -> str:
-        return "handler"
+        return str(self.handlers[kind].executor)
 
     def claim(self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True) -> Flow[list[Lease]]:
         if not self._floors:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,9 +26,10 @@ from holdfast.values.payload import decode_value
 from holdfast.values.retry import Duration, seconds
 from holdfast.values.rows import End, Finish, Lease, PutBack
 from holdfast.values.views import JobView
+from holdfast.worker.bulk_executor import BulkExecutor
 from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
-from holdfast.worker.work import Ended, Work
+from holdfast.worker.work import BaseExecutor, Ended, Work
 
 # A job that enqueues itself again and again must not hang a test.
 MOST_JOBS = 10_000
@@ -98,38 +99,77 @@ class _Inline:
         self._app = app
         self._raise = raise_errors
         self._left = limit
-        self._executor = Executor(app.context, "inline", Threads(1, "holdfast-inline"))
+        threads = Threads(1, "holdfast-inline")
+        self._executors: dict[str, BaseExecutor] = {
+            "handler": Executor(app.context, "inline", threads),
+            "bulk": BulkExecutor(app.context, "inline", threads),
+        }
+        # Claimed together with a batch that is run, and not part of it.
+        self._beside: list[Work] = []
         self._leases = {kind: round(handler.options.lease * 1000) for kind, handler in app.handlers.items()}
 
     async def run(self) -> list[Ran]:
         ran: list[Ran] = []
-        while lease := await self._next():
-            handler = self._app.handlers[lease.kind]
-            keep = self._app.queue_options(lease.queue).keep_done > 0
-            ended = await self._attempt(Work(lease, handler, keep, time.monotonic()))
-            ran.append(_ran(ended, await self._result(ended)))
+        try:
+            while works := await self._next():
+                ended = await self._attempt(works)
+                ran += [_ran(one, await self._result(one)) for one in ended]
+        finally:
+            if self._beside:
+                back = [PutBack(work.lease.id, work.lease.fence, None, 1) for work in self._beside]
+                await self._app.store.arun(jobs.settle(back))
         return ran
 
-    async def _next(self) -> Lease | None:
+    async def _next(self) -> list[Work]:
+        """Claim the next job, and what a bulk handler would take along with it."""
         if not self._leases:
-            return None
+            return []
+        if self._beside:
+            return self._batch(self._beside)
         if self._left <= 0:
             raise RuntimeError("run_due stopped: jobs keep enqueueing jobs; raise limit if they are meant to")
-        self._left -= 1
         queues = {handler.options.queue for handler in self._app.handlers.values()}
         queues |= {lag.queue for lag in await self._app.store.arun(admin.oldest_pending())}
-        claimed = await self._app.store.arun(jobs.claim(sorted(queues), limit=1, worker="inline", leases=self._leases))
-        return claimed[0] if claimed else None
+        works = await self._claim(sorted(queues), self._leases, 1)
+        more = min(self._left, works[0].handler.size - 1) if works else 0
+        if more > 0:
+            kind = works[0].handler.kind
+            works += await self._claim(sorted(queues), {kind: self._leases[kind]}, more)
+        return self._batch(works)
 
-    async def _attempt(self, work: Work) -> Ended:
-        ended = await self._executor.attempt(work)
-        if ended.write is not None:
-            await self._app.store.arun(jobs.settle([ended.write]))
-        if ended.event is not None:
-            self._app.events.emit(ended.event)
-        if self._raise and ended.error is not None:
-            raise ended.error
-        return ended
+    async def _claim(self, queues: list[str], leases: dict[str, int], limit: int) -> list[Work]:
+        claimed = await self._app.store.arun(jobs.claim(queues, limit=limit, worker="inline", leases=leases))
+        self._left -= len(claimed)
+        return [self._work(lease) for lease in claimed]
+
+    def _work(self, lease: Lease) -> Work:
+        handler = self._app.handlers[lease.kind]
+        keep = self._app.queue_options(lease.queue).keep_done > 0
+        return Work(lease, handler, keep, time.monotonic(), executor=self._executors[handler.executor])
+
+    def _batch(self, works: list[Work]) -> list[Work]:
+        """Take what runs in one call; the rest, which was tried before or is to run alone, is next."""
+        if not works:
+            return []
+        executor: Any = works[0].executor
+        batch = [work for work in works if executor.goes_with(works[0], work)][: executor.batch_of(works[0])]
+        self._beside = [work for work in works if work not in batch]
+        return batch
+
+    async def _attempt(self, works: list[Work]) -> Sequence[Ended]:
+        executor: Any = works[0].executor
+        batched = executor.batch_limit > 1
+        ends: Sequence[Ended] = await executor.attempt_batch(works) if batched else [await executor.attempt(works[0])]
+        writes = [ended.write for ended in ends if ended.write is not None]
+        if writes:
+            await self._app.store.arun(jobs.settle(writes))
+        for ended in ends:
+            if ended.event is not None:
+                self._app.events.emit(ended.event)
+        if self._raise:
+            for error in filter(None, (ended.error for ended in ends)):
+                raise error
+        return ends
 
     async def _result(self, ended: Ended) -> Any:
         """Read the result that was stored: a handler that completed its job by itself may return another, or none."""

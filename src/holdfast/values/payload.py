@@ -8,7 +8,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
 
@@ -54,6 +54,35 @@ class Signature:
         hints = {name: _hint(fn, parameter, inject) for name, parameter in parameters.items()}
         injected = _injected(fn, hints, inject)
         hints = {name: hint for name, hint in hints.items() if name != injected}
+        return cls._made(fn, parameters, hints, injected)
+
+    @classmethod
+    def of_items(cls, fn: Callable[..., Any], inject: type, item: str | None = None) -> Signature:
+        """Read a function whose first parameter is a list of items, where one item is what one job takes.
+
+        `item` is the item's name in the payload, by default the parameter's. `inject` may be asked for beside it.
+        """
+        parameters = _parameters(fn)
+        hints = {name: _hint(fn, parameter, inject) for name, parameter in parameters.items()}
+        injected = _injected(fn, hints, inject)
+        first, *others = hints or [""]
+        one = _item_of(hints.get(first))
+        if one is None or [name for name in others if name != injected] or parameters[first].default is not _EMPTY:
+            rule = (
+                f"a bulk handler takes a list of items first, and beside it at most a {inject.__name__}, as in "
+                f"`async def {_name(fn)}(pages: list[Page], bulk: {inject.__name__}) -> None`"
+            )
+            raise ConfigError(_name(fn), rule, str(inspect.signature(fn)))
+        return cls._made(fn, {item or first: parameters[first]}, {item or first: one}, injected)
+
+    @classmethod
+    def _made(
+        cls,
+        fn: Callable[..., Any],
+        parameters: Mapping[str, inspect.Parameter],
+        hints: dict[str, Any],
+        injected: str | None,
+    ) -> Signature:
         defaults = {name: parameters[name].default for name in hints if parameters[name].default is not _EMPTY}
         traits = {name: _traits(fn, name, hint) for name, hint in hints.items()}
         struct = _struct(_name(fn), hints, defaults)
@@ -326,6 +355,16 @@ def _injected(fn: Callable[..., Any], hints: dict[str, Any], inject: type) -> st
     if len(names) > 1:
         raise ConfigError(_field(fn, names[1]), f"must be the only parameter annotated {inject.__name__}", names)
     return names[0] if names else None
+
+
+def _item_of(hint: Any) -> Any:
+    """Return what a list is a list of; None for what is not a list."""
+    if hint is list or hint is Sequence:
+        return Any
+    if typing.get_origin(hint) not in (list, Sequence):
+        return None
+    [item] = typing.get_args(hint)
+    return Any if item is object or isinstance(item, typing.TypeVar) else item
 
 
 def _asks_for(hint: Any, inject: type) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
+from holdfast.handlers import Registration
 from holdfast.life.source import Source
 from holdfast.worker.slots import Slots
 
@@ -27,12 +30,13 @@ class Demand:
         self._slots = slots
         self._most = most
         self._rate = 0.0
+        self._ahead = 0
         self._measured = (time.monotonic(), 0, 0.0)
         # The claimers that have no room now: there is one for each store.
         self._waiting: set[object] = set()
 
     def plan(self, sources: Sequence[Source]) -> Plan:
-        """Say what to claim from each source: kinds without a limit together, each limited kind by itself."""
+        """Say what to claim from each source: each kind with a limit or with bulk calls by itself, others together."""
         room = self._room()
         return [part for source in sources for part in self._plan_for(source, room)]
 
@@ -41,12 +45,22 @@ class Demand:
         limited: Plan = []
         for kind, handler in source.handlers.items():
             lease = {kind: round(handler.options.lease * 1000)}
-            if handler.options.concurrency is None:
+            if handler.size > 1:
+                most = self._bulk_room(handler.size) if room > 0 else 0
+                limited.append((source, lease, int(min(most, self._left(source, kind, handler)))))
+            elif handler.options.concurrency is None:
                 free |= lease
             else:
                 left = handler.options.concurrency - self._slots.running_of(source, kind)
                 limited.append((source, lease, min(room, left)))
         return [(source, free, room), *limited] if free else limited
+
+    def _left(self, source: Source, kind: str, handler: Registration[..., Any]) -> float:
+        """Return how many jobs the calls may take that a bulk handler may still begin here."""
+        limit = handler.options.concurrency
+        if limit is None:
+            return math.inf
+        return (limit - self._slots.batches[handler]) * handler.size - self._slots.waiting_of(source, kind)
 
     def wait_for_room(self, claimer: object, waits: bool) -> None:
         """Have a slot that ends an attempt call for more once the buffer is low, while any claimer waits for that."""
@@ -62,12 +76,21 @@ class Demand:
 
     def _room(self) -> int:
         """Return how many jobs to claim now; none until enough of what was claimed ahead is used up."""
-        ahead = min(self._most, int(self._finishing_rate() * AHEAD_SECONDS))
+        ahead = self._ahead = min(self._most, int(self._finishing_rate() * AHEAD_SECONDS))
         self.low = max(ahead // 2, ahead - CLAIM_IS_LARGE_AT)
         buffered = len(self._slots.buffer)
         if buffered > self.low:
             return 0
-        return self._slots.count + ahead - len(self._slots.running) - buffered
+        return self._slots.count + ahead - self._slots.occupied - buffered
+
+    def _bulk_room(self, size: int) -> int:
+        """Return how many jobs of a bulk handler to claim now: a free slot takes a whole batch of them.
+
+        Less than a batch is not claimed ahead: it would be all that the next call gets.
+        """
+        ahead = self._ahead if self._ahead >= size else 0
+        wanted = (self._slots.count - self._slots.occupied) * size + ahead - len(self._slots.buffer)
+        return min(wanted, size * max(1, CLAIM_IS_LARGE_AT // size))
 
     def _finishing_rate(self) -> float:
         """Return attempts finished per second, quick to rise and slow to fall."""

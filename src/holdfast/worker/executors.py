@@ -10,6 +10,7 @@ from collections.abc import Callable
 from holdfast.context import Context
 from holdfast.store import Store
 from holdfast.worker.begins import Begins
+from holdfast.worker.bulk_executor import BulkExecutor
 from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.work import BaseExecutor
@@ -19,4 +20,5 @@ MakeExecutor = Callable[[Context, str, Threads, Begins, Store], BaseExecutor]
 
 EXECUTORS: dict[str, MakeExecutor] = {
     "handler": Executor,
+    "bulk": BulkExecutor,
 }

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 import types
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -101,7 +101,7 @@ class Executor(BaseExecutor):
             else:
                 value = await rest(variables, running, waits_for)
         except GeneratorExit as error:
-            if not _loop_runs():
+            if not loop_runs():
                 # Not the handler's: the loop is gone, and this coroutine is being thrown away.
                 raise
             return self._outcomes.read(self._outcomes.raised, work, error)
@@ -165,11 +165,11 @@ class Executor(BaseExecutor):
 
     async def finish(self, work: Work, hidden: Hidden) -> Ended:
         limit = work.handler.options.timeout
-        running = hidden.coroutine if limit is None else _within(limit, hidden.coroutine, since=work.started)
+        running = hidden.coroutine if limit is None else within(limit, hidden.coroutine, since=work.started)
         try:
             value = await stepped(hidden.variables, running)
         except GeneratorExit as error:
-            if not _loop_runs():
+            if not loop_runs():
                 raise
             return self.judge(work, None, error)
         except BaseException as error:
@@ -193,7 +193,7 @@ class Executor(BaseExecutor):
     async def _run(self, work: Work, job: Job, arguments: dict[str, Any]) -> Any:
         handler, limit = work.handler, work.handler.options.timeout
         if not handler.is_async:
-            call = self._run_on_thread(work, job, arguments)
+            call = self._on_thread([work], lambda: self._call_on_thread(handler, job, arguments))
         else:
             if self._begins is not None:
                 self._begins.entered(work)
@@ -201,21 +201,22 @@ class Executor(BaseExecutor):
                 self._run_inside(job, handler, arguments) if self._context.around_handlers else handler.fn(**arguments)
             )
         # A wait with a time-out costs as much again as the hop to the thread.
-        return await (call if limit is None else _within(limit, call))
+        return await (call if limit is None else within(limit, call))
 
     async def _run_inside(self, job: Job, handler: Registration[..., Any], arguments: dict[str, Any]) -> Any:
         with ExitStack() as stack:
             self._enter(stack, job)
             return await handler.fn(**arguments)
 
-    async def _run_on_thread(self, work: Work, job: Job, arguments: dict[str, Any]) -> Any:
-        call = self.threads.submit(lambda: self._call_on_thread(work.handler, job, arguments))
+    async def _on_thread(self, works: Sequence[Work], fn: Callable[[], Any]) -> Any:
+        """Make one call on a thread, for one job or for several."""
+        call = self.threads.submit(fn)
         try:
-            if self._begins is not None and self._begins.inside is work:
-                await self._begins.entered_on_thread(work, call)
+            if self._begins is not None and self._begins.inside is works[0]:
+                await self._begins.entered_on_thread(works[0], call)
             value, error = await call.future
         except asyncio.CancelledError:
-            self._give_up(work, call)
+            self._give_up(works, call)
             raise
         if error is not None:
             raise error
@@ -237,15 +238,16 @@ class Executor(BaseExecutor):
                 raise ConfigError("around_handler", rule, around)
             stack.enter_context(block)
 
-    def _give_up(self, work: Work, call: Call) -> None:
+    def _give_up(self, works: Sequence[Work], call: Call) -> None:
         """Leave a thread to itself: it cannot be stopped, only told, and the fence refuses what it may still write."""
-        if work.job is not None:
-            work.job.lost = True
+        for work in works:
+            if work.job is not None:
+                work.job.lost = True
         call.future.cancel()
         self.threads.abandon(call)
 
 
-async def _within(limit: float, call: Awaitable[Any], *, since: float | None = None) -> Any:
+async def within(limit: float, call: Awaitable[Any], *, since: float | None = None) -> Any:
     """Wait for a call no longer than its time-out, which may have begun before."""
     used = 0.0 if since is None else time.monotonic() - since
     scope = asyncio.timeout(limit - used)
@@ -265,7 +267,7 @@ def _wrapped(middleware: Any, call_next: Next) -> Next:
     return call
 
 
-def _loop_runs() -> bool:
+def loop_runs() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

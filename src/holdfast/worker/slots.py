@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from holdfast.handlers import Registration
 from holdfast.life.source import Source
 from holdfast.worker.streaks import Streaks
 from holdfast.worker.suspects import Line
@@ -33,9 +34,14 @@ class Slots:
         self.low_at = -1
         self.buffer: deque[Work] = deque()
         self.line = Line(self._let_in, on_low)
+        # What waits although there are slots: its handler makes as many calls at once as it may.
+        self.held_up: deque[Work] = deque()
         self.running: set[Work] = set()
+        # How many of those run in the slot of another, and how many calls with a batch each handler is at.
+        self.beside = 0
+        self.batches: Counter[Registration[..., Any]] = Counter()
         self.finished = 0
-        # Seconds that attempts took, all together.
+        # Seconds that slots were busy, all together.
         self.busy = 0.0
         self._on_end = on_end
         self._on_low = on_low
@@ -76,15 +82,15 @@ class Slots:
         return [work for work in self.waiting() if work.taken < older_than and self.withdraw(work)]
 
     def waiting(self) -> list[Work]:
-        """List the jobs that wait for a slot, or in line for their turn."""
+        """List the jobs that wait for a slot, for their handler, or in line for their turn."""
         with self._lock:
-            return [*self.buffer, *self.line.waiting]
+            return [*self.buffer, *self.held_up, *self.line.waiting]
 
     def withdraw(self, work: Work) -> bool:
-        """Take a job out of the buffer or the line; False if it is in neither, because it was begun."""
+        """Take a job out of where it waits; False if it waits nowhere, because it was begun."""
         if work.slot is not None:
             return False
-        for place in (self.buffer, self.line.waiting):
+        for place in (self.buffer, self.held_up, self.line.waiting):
             with self._lock:
                 found = work in place
                 if found:
@@ -95,9 +101,18 @@ class Slots:
                 return True
         return False
 
+    @property
+    def occupied(self) -> int:
+        """How many slots run something."""
+        return len(self.running) - self.beside
+
+    def waiting_of(self, source: Source, kind: str) -> int:
+        return sum(work.lease.kind == kind and work.source is source for work in self.waiting())
+
     def running_of(self, source: Source, kind: str) -> int:
+        """Count the jobs of a kind that run or wait here."""
         with self._lock:
-            held = [*self.running, *self.buffer, *self.line.waiting]
+            held = [*self.running, *self.buffer, *self.held_up, *self.line.waiting]
         return sum(work.lease.kind == kind and work.source is source for work in held)
 
     def interrupt(self, work: Work, why: Interrupt) -> None:
@@ -113,11 +128,15 @@ class Slots:
             job.lost = job.lost or why != "cancelled"
         if work.executor is not None and work.executor.batch_limit > 1:
             work.interrupt = why
-            if why == "stop":
+            if why == "stop" or (work.handler.is_async and self._nobody_needs(work.slot)):
                 work.slot.cancel()
         elif work.handler.is_async or why == "stop" or not work.started:
             work.interrupt = why
             work.slot.cancel()
+
+    def _nobody_needs(self, slot: Any) -> bool:
+        """Tell whether every job in a slot is lost or cancelled."""
+        return all(work.interrupt is not None for work in self.running if work.slot is slot)
 
     async def quiet(self) -> None:
         """Wait until no attempt runs and every outcome has been handed on."""
@@ -158,11 +177,14 @@ class Slots:
                 work = self._pop() if self._streaks.count else self.buffer.popleft()
                 if work is None:
                     break
-                self.running.add(work)
-                work.slot = task
                 if work.executor.batch_limit > 1:
+                    if self._is_full(work.handler):
+                        self.held_up.append(work)
+                        continue
                     await self._run_batch(task, work)
                     break
+                self.running.add(work)
+                work.slot = task
                 if not work.handler.is_async and work.executor.takes_streak(work):
                     await self._streaks.run(task, work)
                     if task.cancelling() and not self._closing:
@@ -208,10 +230,12 @@ class Slots:
         return work
 
     async def _run_batch(self, task: asyncio.Task[Any], first: Work) -> None:
-        """Run a job together with those behind it that the same executor takes from the same source."""
+        """Run a job together with those behind it that its executor takes in one call."""
         executor: Any = first.executor
-        works = [first, *self._alike(first, executor.batch_limit - 1)]
-        began = time.monotonic()
+        works = [first, *self._alike(first, executor.batch_of(first) - 1)]
+        began, beside = time.monotonic(), len(works) - 1
+        self.beside += beside
+        self.batches[first.handler] += 1
         try:
             for work in works:
                 self.running.add(work)
@@ -223,19 +247,43 @@ class Slots:
                 await self._let_it_strike(task)
             now = time.monotonic()
             for ended in ends:
-                room = self._take_down(ended.work, ended, now)
+                room = self._take_down(ended.work, ended, now, len(works))
+                # As `running` gets smaller: a slot is left for the last one.
+                self.beside -= beside > 0
+                beside = max(0, beside - 1)
                 if room is not None:
                     await room.wait()
         finally:
             self.running.difference_update(works)
+            self.beside -= beside
+            self._let_go(first.handler)
+
+    def _is_full(self, handler: Registration[..., Any]) -> bool:
+        limit = handler.options.concurrency
+        return limit is not None and self.batches[handler] >= limit
+
+    def _let_go(self, handler: Registration[..., Any]) -> None:
+        """Note that a call with a batch is over; what waited for that is next."""
+        self.batches[handler] -= 1
+        freed = [work for work in self.held_up if work.handler is handler]
+        if freed:
+            self.held_up = deque(work for work in self.held_up if work.handler is not handler)
+            with self._lock:
+                self.buffer.extendleft(reversed(freed))
+            self._announce()
 
     def _alike(self, first: Work, most: int) -> list[Work]:
         """Take jobs out of the buffer that can run together with this one, in their order."""
+        executor: Any = first.executor
+        found: list[Work] = []
+        passed: list[Work] = []
         with self._lock:
-            found = [work for work in self.buffer if work.executor is first.executor and work.source is first.source]
-            for work in found[:most]:
-                self.buffer.remove(work)
-        return found[:most]
+            while self.buffer and len(found) < most:
+                work = self.buffer.popleft()
+                of_a_kind = work.executor is first.executor and work.source is first.source
+                (found if of_a_kind and executor.goes_with(first, work) else passed).append(work)
+            self.buffer.extendleft(reversed(passed))
+        return found
 
     def _let_others_in(self) -> None:
         """Let the other slots at the buffer, if a handler waits for something: the loop is free then."""
@@ -245,10 +293,10 @@ class Slots:
                 if not self._wake_one():
                     return
 
-    def _take_down(self, work: Work, ended: Ended, now: float) -> asyncio.Event | None:
-        """Hand an outcome on; gives what the slot must wait for before its next job."""
+    def _take_down(self, work: Work, ended: Ended, now: float, together: int = 1) -> asyncio.Event | None:
+        """Hand an outcome on; gives what the slot must wait for before its next job. `together`: of how many."""
         self.finished += 1
-        self.busy += now - work.started
+        self.busy += (now - work.started) / together
         room = self._on_end(ended)
         # Only now, so that quiet() returns only once it finds the outcome handed on.
         self.running.discard(work)

@@ -34,7 +34,7 @@ class BaseExecutor:
     `Ended` made by `Outcomes` (`outcomes.py`), which knows what to write and what to tell.
 
     `batch_limit` says how many jobs one call takes: with 1 a slot calls `attempt`, with more `attempt_batch`. Neither
-    may raise: whatever a handler does becomes an outcome.
+    may raise: whatever a handler does becomes an outcome. `batch_of` and `goes_with` say which jobs make a batch.
 
     Where `takes_streak` is True for a job, a slot calls neither, but lends itself to a thread (`streaks.py`): `prepare`
     there comes before everything, `call` is the handler's call, `judge` and `finish` are what the loop makes of it.
@@ -65,6 +65,14 @@ class BaseExecutor:
     def attempt(self, work: Work) -> Coroutine[Any, Any, Ended]:
         """Run one job."""
         raise NotImplementedError
+
+    def batch_of(self, first: Work) -> int:
+        """Return how many jobs may run in one call with this one, itself included."""
+        return self.batch_limit
+
+    def goes_with(self, first: Work, other: Work) -> bool:
+        """Tell whether a job may run in one call with another of the same executor and source."""
+        return True
 
     def attempt_batch(self, works: Sequence[Work]) -> Coroutine[Any, Any, Sequence[Ended]]:
         """Run jobs of one source together, and return the end of each in the order in which they are to be written.
