@@ -15,10 +15,11 @@ import psycopg
 import pytest
 from asyncpg.exceptions import PostgresConnectionError
 
-from holdfast import Holdfast, admin, jobs
+from holdfast import Bulk, Holdfast, admin, jobs
 from holdfast.errors import DatabaseUnavailable, LeaseLost, SharedTransactionUndone
 from holdfast.flow import Flow, Steps, flow, run_text
 from holdfast.job import Job
+from holdfast.jobs.source import OURS
 from holdfast.life import door
 from holdfast.store import Store, migrate
 from holdfast.testing import Clock, Do, Look, empty, failure, new_job
@@ -463,6 +464,49 @@ def test_effects_of_jobs_that_share_a_transaction_are_there_if_and_only_if_they_
     for lease in leases:
         if lease.job_id not in done:
             direct.run(jobs.complete(lease))
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_effects_of_a_bulk_handler_are_there_if_and_only_if_all_its_jobs_are_done(
+    colour: str, store: Store, direct: Store, look: Look, pg_proxy: Proxy, place: int
+) -> None:
+    direct.run(made_anew("effect"))
+    leases = claimed(direct, 3)
+    bulk = Bulk([Job(lease, store) for lease in leases], store, OURS, "w1")
+    replies = itertools.count()
+    gone = (psycopg.OperationalError, PostgresConnectionError, DatabaseUnavailable)
+
+    def attempt() -> None:
+        with suppress(*gone), bulk.transaction() as tx:
+            for lease in leases:
+                tx.execute("insert into effect values (%s)", (lease.job_id,))
+
+    async def async_attempt() -> None:
+        await store.arun(warm())
+        cut_one()
+        with suppress(*gone):
+            async with bulk.transaction() as tx:
+                for lease in leases:
+                    await tx.execute("insert into effect values ($1)", lease.job_id)
+        await store.aclose()
+
+    def cut_one() -> None:
+        pg_proxy.drop_reply(lambda _: next(replies) == place, inside_transactions=True)
+
+    if colour == "sync":
+        store.run(warm())
+        cut_one()
+        attempt()
+    else:
+        asyncio.run(async_attempt())
+    assert pg_proxy.cuts == 1
+    ids, done = {lease.job_id for lease in leases}, {row.id for row in look.over()}
+    assert done in (set(), ids)
+    assert {job_id for (job_id,) in look.rows("select job from effect")} == done
+    # The holder may not know that it succeeded. It never says so of what is not done, and its next write tells.
+    assert {job.id for job in bulk.jobs if job.settled} <= done
+    settled = direct.run(jobs.settle([PutBack(lease.id, lease.fence, 0, 0, failure()) for lease in leases]))
+    assert (settled.done, settled.lost) == (ids - done, done)
 
 
 def test_a_migration_whose_reply_is_lost_has_run_once(do: Do, direct: Store, url: str, cut: Cut) -> None:

@@ -1,106 +1,40 @@
-"""Bulk handlers: many jobs in one call, each with an end of its own, their effects and completions in one commit."""
+"""Bulk handlers: many jobs in one call, each with an end of its own."""
 
 import asyncio
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-import psycopg
 import pytest
 
 from holdfast import (
     Bulk,
     BulkHandler,
     Cancel,
-    ConfigError,
-    Conflict,
     Fatal,
-    Job,
     LeasesLost,
     Retry,
     Snooze,
     admin,
     events,
+    jobs,
 )
-from holdfast.store.dialects import mysql
+from holdfast.jobs.source import JobsSource
 from holdfast.worker import Worker
+from holdfast.worker.bulk_executor import BulkExecutor
+from holdfast.worker.handler_threads import Threads
+from holdfast.worker.slots import Slots
+from holdfast.worker.work import Work
+from tests.worker.bulk import AT_ONCE, COLOURS, add, insert, nothing, plain, writing, written
+from tests.worker.processes import Crew, until
 from tests.worker.stage import Stage
-
-AT_ONCE = Retry(max_attempts=5, first_delay=0, max_delay=0, jitter=0)
-COLOURS = pytest.mark.parametrize("colour", ["async", "def"])
-
-Act = Callable[[list[int], Bulk], Any]
 
 
 @pytest.fixture
 def stage(stage: Stage) -> Stage:
     stage.sql("create table effects (what integer)")
     return stage
-
-
-def written(stage: Stage) -> list[int]:
-    return [row[0] for row in stage.sql("select what from effects order by what")]
-
-
-def insert(what: int) -> str:
-    return f"insert into effects (what) values ({what})"  # noqa: S608 - a number of the test
-
-
-def nothing(_: list[int], __: Bulk) -> None: ...
-
-
-def plain(stage: Stage, colour: str, act: Act, **options: Any) -> BulkHandler[int, Any]:
-    """A bulk handler that gives what `act` gives."""
-    options = {"retry": AT_ONCE} | options
-    if colour == "async":
-
-        @stage.hf.bulk(**options)
-        async def index(pages: list[int], bulk: Bulk) -> Any:
-            return act(pages, bulk)
-    else:
-
-        @stage.hf.bulk(**options)
-        def index(pages: list[int], bulk: Bulk) -> Any:
-            return act(pages, bulk)
-
-    return index
-
-
-def writing(
-    stage: Stage, colour: str, before: Act = nothing, inside: Act = nothing, after: Act = nothing, **options: Any
-) -> BulkHandler[int, Any]:
-    """A bulk handler that writes an effect for each item in `bulk.transaction()`."""
-    options = {"retry": AT_ONCE} | options
-    if colour == "async":
-
-        @stage.hf.bulk(**options)
-        async def index(pages: list[int], bulk: Bulk) -> Any:
-            before(pages, bulk)
-            async with bulk.transaction() as tx:
-                for page in pages:
-                    await tx.execute(insert(page))
-                inside(pages, bulk)
-            return after(pages, bulk)
-    else:
-
-        @stage.hf.bulk(**options)
-        def index(pages: list[int], bulk: Bulk) -> Any:
-            before(pages, bulk)
-            with bulk.transaction() as tx:
-                for page in pages:
-                    tx.execute(insert(page))
-                inside(pages, bulk)
-            return after(pages, bulk)
-
-    return index
-
-
-def add(stage: Stage, index: BulkHandler[int, Any], count: int, **options: Any) -> list[Any]:
-    return stage.hf.enqueue_many([index.using(**options).bind(n) for n in range(count)])
 
 
 # Which items run together
@@ -234,6 +168,85 @@ def test_the_limit_of_a_kind_counts_calls(stage: Stage) -> None:
     assert {stage.state(job) for job in jobs} == {"done"}
 
 
+def test_what_waits_for_its_handler_can_be_taken_back(stage: Stage) -> None:
+    """Jobs with one attempt run alone, so that one of them runs and the others wait although there are slots."""
+    begun = threading.Event()
+
+    @stage.hf.bulk(concurrency=1, size=10, lease=1)
+    async def index(pages: list[int]) -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    @stage.hf.job
+    async def other() -> None: ...
+
+    jobs = add(stage, index, 5, max_attempts=1)
+
+    async def body(worker: Worker) -> None:
+        await stage.until(lambda: begun.is_set() and len(worker.slots.held_up) == 4)
+        assert worker.slots.running_of(worker.sources[0], "index") == 5
+        # Nobody else waits behind them.
+        done = await other.aenqueue()
+        await stage.until(lambda: stage.state(done) == "done")
+        stage.run(admin.cancel(jobs[-1].id, actor="test"))
+        await stage.until(lambda: stage.state(jobs[-1]) == "cancelled")
+
+    stage.work(body, drain=0, poll=0.05)
+    assert [stage.state(job) for job in jobs] == ["pending"] * 4 + ["cancelled"]
+    assert {stage.show(job).attempts for job in jobs[:4]} == {0}
+
+
+# Which jobs go together, when all of them wait for the same slot
+
+
+def waiting(stage: Stage, handler: BulkHandler[Any, Any], executor: BulkExecutor, **fields: Any) -> Work:
+    job = handler.enqueue(1)
+    [lease] = stage.run(jobs.claim("default", limit=1, leases={handler.kind: 30_000}))
+    assert lease.job_id == job.id
+    return Work(lease._replace(**fields), handler, True, 0.0, executor=executor)
+
+
+def test_a_batch_is_of_one_handler_and_one_share(sqlite_stage: Stage) -> None:
+    stage = sqlite_stage
+    index = plain(stage, "async", nothing, size=100)
+    forget = stage.hf.bulk(size=100, kind="forget")(index.fn)
+    executor = BulkExecutor(stage.hf.context, "w", Threads(1, "test"))
+    first = waiting(stage, index, executor)
+    alike, again, other, suspect, last = (
+        waiting(stage, index, executor),
+        waiting(stage, index, executor, attempt=2),
+        waiting(stage, forget, executor),
+        waiting(stage, index, executor, lapses=1),
+        waiting(stage, index, executor, attempt=5),
+    )
+    elsewhere = waiting(stage, index, executor)
+    elsewhere.source = JobsSource((), {})
+    assert [executor.batch_of(work) for work in (first, again, other, suspect, last)] == [100, 10, 100, 1, 1]
+    slots = Slots(1, lambda _: None, lambda: None)
+    slots.buffer.extend([again, other, alike, elsewhere, suspect, last])
+    assert slots._alike(first, 99) == [alike]
+    assert list(slots.buffer) == [again, other, elsewhere, suspect, last]
+
+
+@pytest.mark.parametrize(
+    "attempt, max_attempts, lapses, share",
+    [
+        (1, 5, 0, 250),
+        (2, 5, 0, 25),
+        (3, 5, 0, 2),
+        (4, 9, 0, 1),
+        (60, 90, 0, 1),
+        (2, 2, 0, 1),
+        (1, 1, 0, 1),
+        (1, 5, 1, 1),
+    ],
+)
+def test_each_attempt_takes_a_tenth_and_the_last_one_job(
+    sqlite_stage: Stage, attempt: int, max_attempts: int, lapses: int, share: int
+) -> None:
+    assert plain(sqlite_stage, "def", nothing, size=250).share(attempt, max_attempts, lapses) == share
+
+
 # What a handler gives
 
 
@@ -323,327 +336,6 @@ def test_a_batch_of_nothing_but_bad_payloads_calls_nobody(sqlite_stage: Stage) -
     bad = [sqlite_stage.put("index", '{"pages": "one"}') for _ in range(3)]
     sqlite_stage.work()
     assert (calls, [sqlite_stage.state(job) for job in bad]) == ([], ["dead"] * 3)
-
-
-# The transaction
-
-
-@COLOURS
-def test_effects_and_completions_of_all_are_one_commit(stage: Stage, colour: str) -> None:
-    seen: list[Any] = []
-
-    def inside(pages: list[int], bulk: Bulk) -> None:
-        for job, page in zip(bulk.jobs, pages, strict=True):
-            job.result = {"page": page}
-        if not stage.is_sqlite:
-            seen.append((written(stage), {stage.state(job) for job in bulk.jobs}))
-
-    def after(_: list[int], bulk: Bulk) -> str:
-        seen.append((written(stage), {stage.state(job) for job in bulk.jobs}))
-        assert bulk.settled
-        return "is not read any more"
-
-    jobs = add(stage, writing(stage, colour, inside=inside, after=after), 5)
-    stage.work()
-    assert seen[-1] == ([0, 1, 2, 3, 4], {"done"})
-    assert stage.is_sqlite or seen[0] == ([], {"leased"})
-    assert [stage.show(job).result for job in jobs] == [{"page": n} for n in range(5)]
-    assert {stage.show(job).attempts for job in jobs} == {1}
-    assert len(stage.heard(events.JobDone)) == 5
-
-
-@COLOURS
-def test_an_exception_in_the_block_rolls_everything_back(stage: Stage, colour: str) -> None:
-    def inside(_: list[int], bulk: Bulk) -> None:
-        if bulk.jobs[0].attempt == 1:
-            raise ValueError("not this time")
-
-    jobs = add(stage, writing(stage, colour, inside=inside), 5)
-    stage.work(poll=0.05)
-    assert {(stage.state(job), stage.show(job).attempts) for job in jobs} == {("done", 2)}
-    assert written(stage) == [0, 1, 2, 3, 4]
-
-
-@COLOURS
-def test_a_failure_after_the_commit_undoes_nothing(stage: Stage, colour: str) -> None:
-    def inside(_: list[int], bulk: Bulk) -> None:
-        bulk.leave_out(1, Retry.after(3600))
-
-    def after(_: list[int], __: Bulk) -> None:
-        raise ValueError("too late to matter")
-
-    jobs = add(stage, writing(stage, colour, inside=inside, after=after), 3)
-
-    async def body(_: Worker) -> None:
-        await stage.until(lambda: stage.live() == 1 and stage.heard(events.JobRetried))
-
-    stage.work(body)
-    assert [stage.state(job) for job in jobs] == ["done", "pending", "done"]
-    assert len(stage.heard(events.FailedAfterDone)) == 2
-
-
-@COLOURS
-def test_items_left_out_end_otherwise_while_the_others_are_completed(stage: Stage, colour: str) -> None:
-    outcomes = [Retry.after(3600), Snooze(3600), Cancel("gone"), Fatal("never"), ValueError("odd")]
-
-    def inside(_: list[int], bulk: Bulk) -> None:
-        for index, outcome in enumerate(outcomes):
-            bulk.leave_out(index, outcome)
-
-    waits = Retry(max_attempts=5, first_delay=3600, max_delay=3600)
-    jobs = add(stage, writing(stage, colour, inside=inside, retry=waits), 7)
-
-    async def body(worker: Worker) -> None:
-        await stage.until(lambda: stage.live() == 3 and not worker.held)
-
-    stage.work(body)
-    shown = [stage.show(job) for job in jobs]
-    assert [one.state for one in shown] == ["pending", "pending", "cancelled", "dead", "pending", "done", "done"]
-    assert [one.attempts for one in shown] == [1, 0, 1, 1, 1, 1, 1]
-    assert shown[4].errors[0]["message"] == "odd"
-
-
-def test_leaving_all_out_commits_what_was_written(stage: Stage) -> None:
-    def inside(pages: list[int], bulk: Bulk) -> None:
-        for index in range(len(pages)):
-            bulk.leave_out(index, Cancel())
-
-    jobs = add(stage, writing(stage, "async", inside=inside), 3)
-    stage.work()
-    assert ([stage.state(job) for job in jobs], written(stage)) == (["cancelled"] * 3, [0, 1, 2])
-
-
-def test_misuse_of_leave_out_says_what_to_do(sqlite_stage: Stage) -> None:
-    said: list[str] = []
-
-    def after(_: list[int], bulk: Bulk) -> None:
-        for index, outcome in ((2, Cancel()), (-1, Cancel()), ("0", Cancel()), (0, None), (0, Cancel())):
-            with pytest.raises((ConfigError, Conflict)) as refused:
-                bulk.leave_out(index, outcome)  # type: ignore[arg-type]
-            said.append(str(refused.value))
-
-    sqlite_stage.sql("create table effects (what integer)")
-    add(sqlite_stage, writing(sqlite_stage, "async", after=after), 2)
-    sqlite_stage.work()
-    assert [text.split(";")[0] for text in said[:4]] == [
-        "index: must be a whole number from 0 to 1",
-        "index: must be a whole number from 0 to 1",
-        "index: must be a whole number from 0 to 1",
-        "outcome: must be Retry(…), Snooze(…), Cancel(…), Fatal(…) or an exception",
-    ]
-    assert "complete already" in said[4]
-
-
-@pytest.mark.parametrize("swallow", [False, True], ids=["raised", "swallowed"])
-@COLOURS
-def test_a_lost_lease_among_them_commits_nothing_and_costs_the_others_no_attempt(
-    stage: Stage, colour: str, swallow: bool
-) -> None:
-    refused: list[BaseException] = []
-    stolen: list[str] = []
-
-    def before(_: list[int], bulk: Bulk) -> None:
-        if not stolen:
-            stolen.append(bulk.jobs[2].id)
-            stage.steal(bulk.jobs[2])
-
-    def note(error: LeasesLost, bulk: Bulk) -> None:
-        refused.append(error)
-        assert not any(job.settled or job.completing for job in bulk.jobs)
-        assert written(stage) == []
-        if not swallow:
-            raise error
-
-    if colour == "async":
-
-        @stage.hf.bulk(retry=AT_ONCE, lease=1)
-        async def index(pages: list[int], bulk: Bulk) -> None:
-            before(pages, bulk)
-            try:
-                async with bulk.transaction() as tx:
-                    for page in pages:
-                        await tx.execute(insert(page))
-            except LeasesLost as error:
-                note(error, bulk)
-    else:
-
-        @stage.hf.bulk(retry=AT_ONCE, lease=1)
-        def index(pages: list[int], bulk: Bulk) -> None:
-            before(pages, bulk)
-            try:
-                with bulk.transaction() as tx:
-                    for page in pages:
-                        tx.execute(insert(page))
-            except LeasesLost as error:
-                note(error, bulk)
-
-    jobs = add(stage, index, 5)
-    stage.work(poll=0.05)
-    assert len(refused) == 1
-    assert written(stage) == [0, 1, 2, 3, 4]
-    assert [stage.show(job).attempts for job in jobs if job.id not in stolen] == [1] * 4
-    assert {stage.state(job) for job in jobs} == {"done"}
-    assert {event.id for event in stage.heard(events.LeaseWasLost)} == set(stolen)
-
-
-def test_a_lease_known_to_be_lost_stops_the_transaction_before_its_block(stage: Stage) -> None:
-    entered: list[Any] = []
-    seen: list[Any] = []
-
-    @stage.hf.bulk(retry=AT_ONCE, lease=1)
-    async def index(pages: list[int], bulk: Bulk) -> None:
-        if not seen:
-            stage.steal(bulk.jobs[1])
-            await stage.until(lambda: bulk.lost)
-            seen.append((bulk.lost, bulk.jobs[1].lost))
-            with pytest.raises(LeasesLost):
-                async with bulk.transaction():
-                    entered.append("in vain")
-            with pytest.raises(Conflict, match="has lost a lease"):
-                bulk.transaction()
-            return
-        async with bulk.transaction() as tx:
-            for page in pages:
-                await tx.execute(insert(page))
-
-    add(stage, index, 3)
-    stage.work(poll=0.05)
-    assert (entered, seen, written(stage)) == ([], [([1], True)], [0, 1, 2])
-
-
-def test_items_known_to_be_lost_can_be_left_out(stage: Stage) -> None:
-    calls: list[list[int]] = []
-
-    @stage.hf.bulk(retry=AT_ONCE, lease=1)
-    async def index(pages: list[int], bulk: Bulk) -> None:
-        calls.append(list(pages))
-        if len(calls) == 1:
-            stage.steal(bulk.jobs[1])
-            await stage.until(lambda: bulk.lost)
-            for n in bulk.lost:
-                bulk.leave_out(n, Cancel("somebody else has it"))
-        async with bulk.transaction() as tx:
-            for n, page in enumerate(pages):
-                if n not in bulk.lost:
-                    await tx.execute(insert(page))
-
-    jobs = add(stage, index, 3)
-    stage.work(poll=0.05)
-    assert calls == [[0, 1, 2], [1]]
-    assert (written(stage), {stage.state(job) for job in jobs}) == ([0, 1, 2], {"done"})
-
-
-@COLOURS
-def test_a_second_completion_is_refused_before_it_does_anything(stage: Stage, colour: str) -> None:
-    refused: list[BaseException] = []
-
-    def again(_: list[int], bulk: Bulk) -> None:
-        try:
-            with bulk.transaction():
-                pass
-        except Conflict as error:
-            refused.append(error)
-
-    jobs = add(stage, writing(stage, colour, inside=again, after=again), 3)
-    stage.work()
-    assert len(refused) == 2
-    assert "one attempt completes once" in str(refused[0])
-    assert (written(stage), {stage.state(job) for job in jobs}) == ([0, 1, 2], {"done"})
-
-
-def test_jobs_completed_one_by_one_are_not_completed_again(stage: Stage) -> None:
-    @stage.hf.bulk(retry=AT_ONCE)
-    async def index(pages: list[int], bulk: Bulk) -> None:
-        async with bulk.jobs[1].transaction() as tx:
-            await tx.execute(insert(pages[1]))
-        async with bulk.transaction() as tx:
-            await tx.execute(insert(pages[0]))
-            await tx.execute(insert(pages[2]))
-
-    jobs = add(stage, index, 3)
-    stage.work()
-    assert (written(stage), {stage.state(job) for job in jobs}) == ([0, 1, 2], {"done"})
-
-
-@pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_completion_in_a_transaction_of_the_handlers_own(stage: Stage, end: str) -> None:
-    def connect() -> Any:
-        if stage.is_sqlite:
-            return sqlite3.connect(stage.url.removeprefix("sqlite:///"), timeout=20)
-        if stage.url.startswith("mysql"):
-            return mysql.sync_class()(**(mysql.split_url(stage.url).arguments() | {"autocommit": False}))
-        return psycopg.connect(stage.url)
-
-    @stage.hf.bulk(retry=AT_ONCE)
-    def index(pages: list[int], bulk: Bulk) -> None:
-        first = bulk.jobs[0].attempt == 1
-        connection = connect()
-        try:
-            for page in pages:
-                connection.execute(insert(page))
-            bulk.complete(connection)
-            getattr(connection, end if first else "commit")()
-        finally:
-            connection.close()
-        if first:
-            raise ValueError("after the end of its own transaction")
-
-    jobs = add(stage, index, 4)
-    stage.work(poll=0.05)
-    last = 1 if end == "commit" else 2
-    assert {(stage.state(job), stage.show(job).attempts) for job in jobs} == {("done", last)}
-    assert written(stage) == [0, 1, 2, 3]
-
-
-def test_async_completion_in_a_transaction_of_the_handlers_own(pg_stage: Stage) -> None:
-    stage = pg_stage
-    stage.sql("create table effects (what integer)")
-
-    @stage.hf.bulk
-    async def index(pages: list[int], bulk: Bulk) -> None:
-        async with await psycopg.AsyncConnection.connect(stage.url) as connection:
-            for page in pages:
-                await connection.execute(insert(page).encode())
-            await bulk.acomplete(connection)
-            with pytest.raises(Conflict):
-                await bulk.acomplete(connection)
-
-    jobs = add(stage, index, 4)
-    stage.work()
-    assert (written(stage), {stage.state(job) for job in jobs}) == ([0, 1, 2, 3], {"done"})
-
-
-def test_leases_renewed_during_the_commit_are_not_called_lost(stage: Stage) -> None:
-    finished: list[int] = []
-
-    @stage.hf.bulk(lease=1)
-    async def index(pages: list[int], bulk: Bulk) -> None:
-        async with bulk.transaction() as tx:
-            for page in pages:
-                await tx.execute(insert(page))
-        ends = time.monotonic() + 0.7
-        while time.monotonic() < ends:  # noqa: ASYNC110 - renewals must come by while it runs
-            await asyncio.sleep(0.02)
-        finished.extend(pages)
-
-    add(stage, index, 3)
-
-    async def body(_: Worker) -> None:
-        await stage.until_said(events.JobDone, 3)
-
-    stage.work(body)
-    assert finished == [0, 1, 2]
-    assert not stage.heard(events.LeaseWasLost)
-
-
-def test_a_thousand_items_are_completed_at_once(stage: Stage) -> None:
-    sizes: list[int] = []
-    index = writing(stage, "async", before=lambda pages, _: sizes.append(len(pages)), size=1000)
-    jobs = add(stage, index, 1000)
-    stage.work()
-    assert sizes == [1000]
-    assert written(stage) == list(range(1000))
-    assert {stage.state(job) for job in jobs[::100]} == {"done"}
 
 
 # What may happen meanwhile
@@ -770,136 +462,21 @@ def test_a_stop_gives_all_back_without_an_attempt_used(stage: Stage, colour: str
     assert len(stage.heard(events.JobReleased)) == 4
 
 
-# Registering and enqueueing
-
-
-class Page(msgspec.Struct):
-    url: str
-    depth: int = 0
-
-
-@dataclass
-class Note:
-    text: str
-
-
-def test_an_item_may_be_whatever_a_payload_takes(stage: Stage) -> None:
-    got: list[Any] = []
-
-    @stage.hf.bulk
-    async def structs(pages: list[Page]) -> None:
-        got.extend(pages)
-
-    @stage.hf.bulk
-    def notes(notes: Sequence[Note]) -> None:
-        got.extend(notes)
-
-    @stage.hf.bulk
-    def anything(things: list) -> None:  # type: ignore[type-arg]
-        got.extend(things)
-
-    structs.enqueue(Page("/a", 3))
-    notes.using(key="n", priority=3).enqueue(Note("x"))
-    anything.enqueue([1, 2])
-    stage.hf.enqueue("structs", {"pages": {"url": "/b"}})
-    stage.work()
-    assert sorted(got, key=repr) == sorted([Page("/a", 3), Page("/b"), Note("x"), [1, 2]], key=repr)
-
-
-def test_a_kind_may_change_between_one_job_and_many(sqlite_stage: Stage) -> None:
-    """The payload of a bulk handler's job is that of an ordinary one with a single parameter."""
-    stage, got = sqlite_stage, []
-
-    @stage.hf.job
-    def index(page: Page) -> None:
-        got.append(page)
-
-    index.enqueue(Page("/a"))
-    index.enqueue(page=Page("/b"))
-    later = stage.app()
-
-    @later.bulk(kind="index", item="page")
-    def index_many(pages: list[Page]) -> None:
-        got.extend(pages)
-
-    assert index_many.bind(Page("/c")).payload == index.bind(Page("/c")).payload
-    stage.work(None, later)
-    assert got == [Page("/a"), Page("/b")]
-    index_many.enqueue(Page("/d"))
-    stage.work()
-    assert got[-1] == Page("/d")
-    later.close()
-
-
-def test_the_worker_and_enqueue_check_the_item(sqlite_stage: Stage) -> None:
-    index = plain(sqlite_stage, "async", nothing)
-    for wrong in ("one", [1], None):
-        with pytest.raises(Exception, match="Invalid argument 'pages' of 'index'"):
-            index.enqueue(wrong)  # type: ignore[arg-type]
-
-
-def one(page: Page) -> None: ...
-def none() -> None: ...
-def bare(pages) -> None: ...  # type: ignore[no-untyped-def]
-def two(pages: list[Page], depth: int) -> None: ...
-def with_job(job: Job, pages: list[Page]) -> None: ...
-def with_default(pages: list[Page] = []) -> None: ...  # noqa: B006
-def bulk_first(bulk: Bulk, pages: list[Page]) -> None: ...
-def mapping(pages: dict[str, Page]) -> None: ...
-
-
-@pytest.mark.parametrize(
-    "fn", [one, none, bare, two, with_job, with_default, bulk_first, mapping], ids=lambda fn: fn.__name__
-)
-def test_another_shape_is_refused_with_the_one_to_write(sqlite_stage: Stage, fn: Any) -> None:
-    with pytest.raises(ConfigError) as refused:
-        sqlite_stage.hf.bulk(fn)
-    text = str(refused.value)
-    assert f"`async def {fn.__name__}(pages: list[Page], bulk: Bulk) -> None`" in text
-    assert sqlite_stage.hf.handlers == {}
-
-
-def test_options_are_checked(sqlite_stage: Stage) -> None:
-    hf: Any = sqlite_stage.hf
-    for options, said in (
-        ({"size": 0}, "size: must be a whole number from 1 to"),
-        ({"size": "x"}, "size: must be a whole number"),
-        ({"item": "not a name"}, "item: must be a name"),
-        ({"sizes": 3}, r"hf.bulk\(\) takes no such option \(did you mean size\?\)"),
-        ({"lease": 0}, "lease: must be"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-
-            @hf.bulk(**options)
-            def index(pages: list[int]) -> None: ...
-
-    @hf.bulk
-    def index(pages: list[int]) -> None: ...
-
-    with pytest.raises(ConfigError, match="each kind has one handler"):
-        hf.job(kind="index")(lambda: None)
-
-
-def test_an_ordinary_handler_gets_no_bulk(sqlite_stage: Stage) -> None:
-    with pytest.raises(ConfigError, match="bulk"):
-
-        @sqlite_stage.hf.job
-        def index(pages: list[int], bulk: Bulk) -> None: ...
-
-
-def test_middlewares_and_blocks_around_one_job_are_not_called(sqlite_stage: Stage) -> None:
-    called: list[str] = []
-
-    @sqlite_stage.hf.middleware
-    async def watch(job: Job, call_next: Any) -> Any:
-        called.append("middleware")
-        return await call_next(job)
-
-    @sqlite_stage.hf.around_handler
-    def around(job: Job) -> Any:
-        called.append("around")
-        raise AssertionError
-
-    jobs = add(sqlite_stage, plain(sqlite_stage, "def", nothing), 2)
-    sqlite_stage.work()
-    assert (called, [sqlite_stage.state(job) for job in jobs]) == ([], ["done", "done"])
+def test_a_death_between_effects_and_commit_leaves_nothing_and_repeats_everything_once(
+    stage: Stage, crew: Crew
+) -> None:
+    """The items come back as suspects: one by one, so that a killer among them would be found."""
+    stage.sql("drop table effects")
+    stage.sql("create table effects (n integer)")
+    jobs = stage.hf.enqueue_many(
+        [stage.hf.bind("bulk_effects", {"numbers": n}, check=False, max_attempts=3) for n in range(5)]
+    )
+    assert crew.start("--processes", "1").wait() == -9
+    assert stage.sql("select n from effects") == []
+    crew.start().started()
+    until(lambda: not stage.live())
+    assert [n for (n,) in stage.sql("select n from effects order by n")] == [0, 1, 2, 3, 4]
+    for job in jobs:
+        shown = stage.show(job)
+        assert (shown.state, shown.attempts, len(shown.errors)) == ("done", 1, 1)
+        assert "not counted" in shown.errors[0]["message"]

@@ -5,6 +5,7 @@ import gc
 import sqlite3
 import threading
 import time
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,8 +90,12 @@ def slots(**fields: Any) -> Any:
     return SimpleNamespace(**usual | fields)
 
 
-def handler(concurrency: int | None = None) -> Any:
-    return SimpleNamespace(options=SimpleNamespace(lease=30.0, concurrency=concurrency), size=1)
+class FakeHandler(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def handler(concurrency: int | None = None, size: int = 1) -> Any:
+    return FakeHandler(options=SimpleNamespace(lease=30.0, concurrency=concurrency), size=size)
 
 
 SOURCE = JobsSource(["mail"], {"act": handler()})
@@ -135,6 +140,39 @@ def test_limited_kinds_are_planned_by_themselves() -> None:
         (ours, {"three": 30_000}, 2),
         (foreign, {"step": 30_000}, 20),
     ]
+
+
+@pytest.mark.parametrize(
+    "rate, occupied, limits",
+    [
+        (0, 0, [2, 200, 900]),
+        (0, 1, [1, 100, 900]),
+        (0, 2, [0, 0, 0]),
+        # What is claimed ahead for all slots is at least a batch.
+        (40, 2, [10, 0, 0]),
+        (40, 1, [11, 100, 900]),
+        (400, 2, [100, 100, 0]),
+        # More than this is left for the next claim.
+        (8_000, 2, [2_000, 500, 900]),
+    ],
+)
+def test_a_free_slot_has_room_for_a_whole_batch_of_a_bulk_handler(
+    monkeypatch: pytest.MonkeyPatch, rate: float, occupied: int, limits: list[int]
+) -> None:
+    monkeypatch.setattr(Demand, "_finishing_rate", lambda _: rate)
+    source = JobsSource(["mail"], {"free": handler(), "bulk": handler(size=100), "huge": handler(size=900)})
+    work = slots(count=2, occupied=occupied, batches=Counter(), waiting_of=lambda *_: 0)
+    assert [limit for _, _, limit in Demand(work, 2_000).plan([source])] == limits
+
+
+def test_a_limit_of_a_bulk_handler_is_one_of_calls() -> None:
+    bulk = handler(2, size=100)
+    source = JobsSource(["mail"], {"bulk": bulk})
+    work = slots(batches=Counter(), waiting_of=lambda *_: 30)
+    demand = Demand(work, 0)
+    for calls, limit in ((0, 170), (1, 70), (2, -30)):
+        work.batches[bulk] = calls
+        assert demand.plan([source]) == [(source, {"bulk": 30_000}, limit)]
 
 
 def test_an_outage_is_said_once_and_only_a_later_answer_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from holdfast import Holdfast, Job, Retry
+from holdfast import Bulk, Holdfast, Job, Retry
 
 hf = Holdfast()
 
@@ -69,6 +69,16 @@ async def kills(how: str) -> None:
 async def effect(job: Job, n: int) -> None:
     async with job.transaction() as tx:
         await tx.execute(f"insert into effects (n) values ({int(n)})")  # noqa: S608 - a number
+
+
+@hf.bulk(lease=1, retry=SOON)
+async def bulk_effects(numbers: list[int], bulk: Bulk) -> None:
+    """Write an effect for each item, and take the process along before the commit if this is the first call."""
+    async with bulk.transaction() as tx:
+        for n in numbers:
+            await tx.execute(f"insert into effects (n) values ({int(n)})")  # noqa: S608 - a number
+        if bulk.jobs[0].fence == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def convoy_step(n: int, kills: bool) -> None:
