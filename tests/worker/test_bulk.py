@@ -320,6 +320,20 @@ def test_what_a_handler_raises_is_a_failure_of_each(stage: Stage, colour: str) -
         assert shown.errors[0]["message"] == "the index is away"
 
 
+@COLOURS
+def test_what_is_fatal_for_one_item_is_not_for_its_neighbours(stage: Stage, colour: str) -> None:
+    def act(pages: list[int], _: Bulk) -> None:
+        if 5 in pages:
+            raise Fatal("a page without an address")
+
+    jobs = add(stage, plain(stage, colour, act, size=10), 10)
+    stage.work(poll=0.05)
+    shown = [stage.show(job) for job in jobs]
+    assert [one.state for one in shown] == ["done"] * 5 + ["dead"] + ["done"] * 4
+    # It counts as soon as it runs alone.
+    assert {one.attempts for one in shown} == {2}
+
+
 def test_a_payload_that_cannot_be_read_costs_its_own_job_alone(stage: Stage) -> None:
     calls: list[list[int]] = []
     index = plain(stage, "async", lambda pages, _: calls.append(list(pages)))

@@ -127,7 +127,8 @@ class BulkExecutor(Executor):
         if left_out is not None and (failure is None or bulk.settled):
             value, failure = (None, left_out) if isinstance(left_out, BaseException) else (left_out, None)
         if failure is not None:
-            return outcomes.read(outcomes.raised, work, failure)
+            about_others = left_out is not failure and len(bulk.jobs) > 1
+            return outcomes.read(outcomes.raised_for_several if about_others else outcomes.raised, work, failure)
         return outcomes.read(outcomes.returned, work, value)
 
 

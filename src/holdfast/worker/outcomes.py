@@ -57,6 +57,16 @@ class Outcomes:
 
     def raised(self, work: Work, error: BaseException) -> Ended:
         """Turn what the handler raised into an outcome."""
+        return self._raised(work, error, several=False)
+
+    def raised_for_several(self, work: Work, error: BaseException) -> Ended:
+        """As `raised`, where other jobs ran in the same call: what is fatal for one of them is a failure of the rest.
+
+        Nobody knows for which. It counts once the job runs alone.
+        """
+        return self._raised(work, error, several=True)
+
+    def _raised(self, work: Work, error: BaseException, *, several: bool) -> Ended:
         if work.settled:
             # The effect and the completion are committed; what failed afterwards cannot undo them.
             if work.interrupt is None:
@@ -75,7 +85,7 @@ class Outcomes:
         if is_a(error, NoThread):
             # It has not begun, and the next worker may have a thread to spare.
             return self._put_off(work, NO_THREAD_PAUSE_SECONDS, str(error))
-        if fatal_in(error) is not None:
+        if not several and fatal_in(error) is not None:
             return self.dead(work, error)
         return self._again(work, work.handler.options.retry, error)
 
