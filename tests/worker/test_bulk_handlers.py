@@ -146,3 +146,13 @@ def test_middlewares_and_blocks_around_one_job_are_not_called(sqlite_stage: Stag
     jobs = add(sqlite_stage, plain(sqlite_stage, "def", nothing), 2)
     sqlite_stage.work()
     assert (called, [sqlite_stage.state(job) for job in jobs]) == ([], ["done", "done"])
+
+
+def test_foreign_tables_take_no_bulk_handlers(sqlite_stage: Stage) -> None:
+    urn: Any = sqlite_stage.hf.foreign.pdo().handler("urn:page")
+    with pytest.raises(ConfigError, match="bulk handlers are for Holdfast's own jobs"):
+        urn(plain(sqlite_stage, "def", nothing))
+    with pytest.raises(ConfigError, match="parameter bulk of two_at_once"):
+
+        @urn
+        def two_at_once(pages: list[int], bulk: Bulk) -> None: ...

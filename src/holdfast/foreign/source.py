@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
+from holdfast.bulk import BulkHandler
 from holdfast.context import Context
 from holdfast.errors import ConfigError, ForeignTablesMissing, SchemaMissing
 from holdfast.flow import Flow
@@ -56,6 +57,8 @@ class ForeignSource:
     def _register(self, kind: str, fn: Callable[P, R], options: HandlerOptions) -> ForeignHandler[P, R]:
         if kind in self.handlers:
             raise ConfigError(kind, f"has a handler on {self.name} already", kind)
+        if isinstance(fn, BulkHandler):
+            raise ConfigError(kind, "bulk handlers are for Holdfast's own jobs; these come one by one", kind)
         handler: ForeignHandler[P, R] = ForeignHandler(fn, kind, options)
         self._check(handler)
         self._handlers[kind] = handler
