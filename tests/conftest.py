@@ -22,12 +22,6 @@ settings.load_profile("unhurried")
 GIGABYTES_FOR_A_PROCESS = 3
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Run more processes than there are cores: most tests wait for a server, a lease or another process."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return max(1, min(2 * (os.cpu_count() or 1), int(memory // GIGABYTES_FOR_A_PROCESS), 8))
-
-
 left_out: dict[str, int] = {}
 """How many tests another target of `make` runs."""
 
@@ -121,8 +115,12 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Say how many processes `-n auto` means; each starts servers of its own."""
-    return min(4, len(os.sched_getaffinity(0)))
+    """Say how many processes `-n auto` means; each starts servers of its own.
+
+    More than there are cores: most tests wait for a server, a lease or another process.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return max(1, min(2 * len(os.sched_getaffinity(0)), int(memory // GIGABYTES_FOR_A_PROCESS), 8))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -66,8 +66,8 @@ def test_a_worker_that_knows_where_it_was_finds_what_is_new(
     store: Store, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New queues, new priorities, and old ones again, with claims that begin at their floors."""
-    # A level behind one that is not due is found by a claim from the front: once a minute where such a claim is slow, as
-    # any claim may be on a busy machine.
+    # A level behind one that is not due is found by a claim from the front: once a minute where such a claim is slow,
+    # as any claim may be on a busy machine.
     monkeypatch.setattr(lanes, "FRONT_EVERY_SECONDS", 0.5)
     dice = random.Random(seed)
     source = JobsSource(QUEUES, dict.fromkeys(LEASES), floors=store.dialect.keeps_dead_rows)
