@@ -34,6 +34,7 @@ ROWS = [
     "effect and completion, def",
     "effect and completion, together, async def",
     "effect and completion, together, def",
+    "effect and completion, bulk",
     "handler returns Retry once",
     "handler raises once",
     "handler raises once, own words",

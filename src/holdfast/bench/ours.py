@@ -14,11 +14,16 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import holdfast
 from holdfast import Holdfast, Job, Retry, admin
 from holdfast.handlers import Bound
 
 if TYPE_CHECKING:
+    from holdfast import Bulk
     from holdfast.bench.effects import Effects
+else:
+    # An older checkout has none.
+    Bulk = getattr(holdfast, "Bulk", None)
 
 KEPT, DELETED, STAMPED = "kept", "deleted", "stamped"
 # Attempts at once. A no-op handler never waits, so more slots change little; the default of a worker is 20.
@@ -45,6 +50,7 @@ class Ours:
             "effect, def": ("job", self._effect_def, {}),
             "effect together, async def": ("job", self._effect_async, {"commit": "together"}),
             "effect together, def": ("job", self._effect_def, {"commit": "together"}),
+            "effect bulk, def": ("bulk", self._effect_bulk, {}),
             "returns Retry": ("job", self._returns_retry, {}),
             "raises": ("job", self._raises, {"retry": Retry.after(0)}),
             "raises, own words": ("job", self._raises_own_words, {"retry": Retry.after(0)}),
@@ -123,7 +129,10 @@ class Ours:
         each = [self._handler(handler).using(queue=name) for name in self._queues(keep, queues)]
         for start in range(0, count, per_call):
             orders = range(start, min(start + per_call, count))
-            await self._add([each[order % queues].bind(order=order, amount=12.5) for order in orders])
+            if "bulk" in handler:
+                await self._add([each[order % queues].bind(order) for order in orders])
+            else:
+                await self._add([each[order % queues].bind(order=order, amount=12.5) for order in orders])
 
     def _queues(self, keep: bool, queues: int) -> list[str]:
         return [KEPT if keep else DELETED] if queues == 1 else [f"queue {number}" for number in range(queues)]
@@ -193,6 +202,13 @@ class Ours:
         with job.transaction() as tx:
             tx.execute(self._update_sync, (self.effect.row(order),))
         with self._lock:
+            self._count()
+
+    def _effect_bulk(self, orders: list[int], bulk: Bulk) -> None:
+        with bulk.transaction() as tx:
+            tx.cursor().executemany(self._update_sync, [(self.effect.row(order),) for order in orders])
+        with self._lock:
+            self._left -= len(orders) - 1
             self._count()
 
     async def _returns_retry(self, order: int, amount: float) -> Retry | None:

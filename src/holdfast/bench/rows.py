@@ -23,6 +23,7 @@ EFFECTS = {
     "effect and completion, def": "effect, def",
     "effect and completion, together, async def": "effect together, async def",
     "effect and completion, together, def": "effect together, def",
+    "effect and completion, bulk": "effect bulk, def",
 }
 FAILING = {
     "handler returns Retry once": "returns Retry",
