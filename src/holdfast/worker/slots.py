@@ -171,31 +171,40 @@ class Slots:
         if sprints:
             asyncio.get_running_loop().call_soon(self._let_others_in)
         ends = time.monotonic() + TURN_SECONDS if sprints else 0.0
+        # Once for all jobs of the turn: each look-up takes a two-hundredth of a job's time.
+        buffer, running, streaks, take_down, monotonic = (
+            self.buffer,
+            self.running,
+            self._streaks,
+            self._take_down,
+            time.monotonic,
+        )
         work: Any = None
         try:
-            while self.buffer and not self._closing:
-                work = self._pop() if self._streaks.count else self.buffer.popleft()
+            while buffer and not self._closing:
+                work = self._pop() if streaks.count else buffer.popleft()
                 if work is None:
                     break
-                if work.executor.batch_limit > 1:
+                executor = work.executor
+                if executor.batch_limit > 1:
                     if self._is_full(work.handler):
                         self.held_up.append(work)
                         continue
                     await self._run_batch(task, work)
                     break
-                self.running.add(work)
+                running.add(work)
                 work.slot = task
-                if not work.handler.is_async and work.executor.takes_streak(work):
-                    await self._streaks.run(task, work)
+                if not work.handler.is_async and executor.takes_streak(work):
+                    await streaks.run(task, work)
                     if task.cancelling() and not self._closing:
                         await self._let_it_strike(task)
                     break
-                ended = await work.executor.attempt(work)
+                ended = await executor.attempt(work)
                 work.slot = None
                 if task.cancelling() and not self._closing:
                     await self._let_it_strike(task)
-                now = time.monotonic()
-                room = self._take_down(work, ended, now)
+                now = monotonic()
+                room = take_down(work, ended, now)
                 if room is not None:
                     await room.wait()
                 if now > ends:
