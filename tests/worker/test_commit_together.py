@@ -47,6 +47,17 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     return found
 
 
+class Odd(Exception):
+    """What a handler may raise: it fails whatever it is asked."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("neither true nor false")
+
+    @property
+    def __class__(self) -> type:
+        raise ValueError("of no class")
+
+
 def _insert(job: Job, n: int) -> str:
     return f"insert into effects (n, attempt) values ({n}, {job.attempt})"  # noqa: S608 - numbers of the test
 
@@ -138,6 +149,8 @@ class Crowd:
         match self._act(job, n):
             case "raise" | "raise always":
                 raise ValueError("as told")
+            case "raise something odd":
+                raise Odd("as told")
             case "lose the lease":
                 self.stage.steal(job)
 
@@ -163,7 +176,7 @@ def test_handlers_that_come_together_are_one_commit(stage: Stage, ended: Any, co
 
 
 @COLOURS
-@pytest.mark.parametrize("act", ["raise", "fail in SQL"])
+@pytest.mark.parametrize("act", ["raise", "raise something odd", "fail in SQL"])
 @pytest.mark.parametrize("which", [0, 3, COUNT - 1])
 def test_an_error_undoes_its_own_job_only(stage: Stage, ended: Any, colour: str, act: str, which: int) -> None:
     crowd = Crowd(stage, colour, {which: act})

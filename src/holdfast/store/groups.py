@@ -271,7 +271,9 @@ class Groups:
         left = group.left
         try:
             if group.failure is not None or not left:
-                yield lambda: group.lent.roll_back(group.failure or SharedTransactionUndone())
+                # Never by its truth: a handler's exception may raise when it is asked for that.
+                why = SharedTransactionUndone() if group.failure is None else group.failure
+                yield lambda: group.lent.roll_back(why)
                 return
             for seat in left:
                 seat.completes.sending()
