@@ -171,7 +171,7 @@ class ResultDropped(JobEvent, frozen=True):
 
 
 class FailedAfterDone(JobEvent, frozen=True):
-    """The handler raised after its transaction had completed the job: the job stays done, and nothing is retried."""
+    """The handler raised, or asked for another end, after its transaction had completed the job: it stays done."""
 
     level = logging.WARNING
     error: str

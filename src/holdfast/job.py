@@ -281,7 +281,10 @@ class Transaction:
     def _enter(self) -> None:
         job = self._job
         if job.in_transaction or job.completing:
-            raise Conflict(f"{job!r} is complete already, or about to be; one attempt completes once.")
+            raise Conflict(
+                f"{job!r} is complete already, or about to be; one attempt completes once. "
+                "Put all effects into one block."
+            )
         job.in_transaction = True
 
     def _leave(self) -> None:

@@ -199,6 +199,12 @@ def test_a_call_that_does_not_fit_names_the_argument(
     assert str(argument or "payload") in str(error)
 
 
+def test_a_job_that_is_not_annotated_is_asked_for_with_advice() -> None:
+    def handler(job, order_id: int) -> None: ...  # type: ignore[no-untyped-def]
+
+    assert refusal(handler, order_id=1).reason.startswith("missing; annotate it `job: Job` to be given the job")
+
+
 def test_a_wrong_part_of_an_argument_is_placed() -> None:
     def handler(items: list[dict[str, int]], names: dict[str, int]) -> None: ...
 

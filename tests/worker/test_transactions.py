@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Conflict, Handler, Job, LeaseLost, Retry, events
+from holdfast import Cancel, Conflict, Fatal, Handler, Job, LeaseLost, Retry, Snooze, events
 from holdfast.store.dialects import mysql
 from tests.worker.stage import Stage
 
@@ -119,6 +119,23 @@ def test_a_failure_after_the_commit_undoes_nothing(stage: Stage, colour: str) ->
     assert (stage.state(job), stage.show(job).attempts, written(stage)) == ("done", 1, ["effect"])
     assert len(stage.heard(events.JobDone)) == 1
     assert [event.error for event in stage.heard(events.FailedAfterDone)] == ["ValueError: too late to matter"]
+
+
+@pytest.mark.parametrize("where", ["inside", "after"])
+@pytest.mark.parametrize("answer", [Snooze(60), Cancel("no"), Retry.after(60), Fatal("no")], ids=["s", "c", "r", "f"])
+def test_another_end_that_comes_too_late_is_told(sqlite_stage: Stage, answer: Any, where: str) -> None:
+    @sqlite_stage.hf.job
+    async def act(job: Job) -> Any:
+        async with job.transaction():
+            if where == "inside":
+                return answer
+        return answer
+
+    job = act.enqueue()
+    sqlite_stage.work()
+    assert sqlite_stage.state(job) == "done"
+    [told] = sqlite_stage.heard(events.FailedAfterDone)
+    assert told.error == f"{type(answer).__name__} came after the job's transaction had completed it"
 
 
 @COLOURS

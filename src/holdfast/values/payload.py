@@ -157,7 +157,8 @@ class Signature:
         if strange := [name for name in given if name not in self.traits]:
             return InvalidPayload(kind, strange[0], self._unexpected(strange[0]))
         if missing := [name for name in self.traits if name not in given and name not in self.defaults]:
-            return InvalidPayload(kind, missing[0], f"missing; {self._takes()}")
+            meant = "annotate it `job: Job` to be given the job; " if missing[0] == "job" else ""
+            return InvalidPayload(kind, missing[0], f"missing; {meant}{self._takes()}")
         if isinstance(error, msgspec.ValidationError):
             return InvalidPayload(kind, *_place(error))
         return InvalidPayload(kind, _unwritable(given), _reason(error))

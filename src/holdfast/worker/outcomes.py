@@ -44,6 +44,9 @@ class Outcomes:
     def returned(self, work: Work, value: Any) -> Ended:
         """Turn what the handler returned into an outcome."""
         if work.settled:
+            if any(is_a(value, kind) for kind in (Retry, Snooze, Cancel, Fatal)):
+                said = f"{type_name(value).rpartition('.')[2]} came after the job's transaction had completed it"
+                self._events.emit(events.FailedAfterDone(*self.about(work), said, **measures(work)))
             return self.done(work, None)
         if is_a(value, Retry):
             return self._again(work, value, Fatal(_reason(value) or "the handler asked for a retry"), "Retry")
