@@ -249,7 +249,8 @@ def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "reques
             return "requested"
         state = yield from _state(job)
         if state not in ("pending", "waiting", "leased"):
-            raise Conflict(f"Job {job} is {state} and cannot be cancelled. {_CANCEL_ADVICE[state]}")
+            found = "cancelled already" if state == "cancelled" else f"{state} and cannot be cancelled"
+            raise Conflict(f"Job {job} is {found}. {_CANCEL_ADVICE[state]}")
     raise _restless(job)
 
 

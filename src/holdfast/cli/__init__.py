@@ -36,8 +36,8 @@ EPILOG = """\b
 Start here:
   holdfast demo                      watch it work, on SQLite, in a minute
   holdfast init shop && cd shop      write a small application to begin with
-  holdfast migrate apply --app shop:hf
-  holdfast worker shop:hf
+  python shop.py                     make its tables and enqueue a first job
+  holdfast worker shop:hf            run it, until Ctrl-C
 
 The database is named by --url, by --app module:attribute, or by HOLDFAST_URL. Exit codes: 0 ok, 1 unexpected error,
 2 wrong usage, 3 tables missing or of another version, 4 database not reached, 5 not found, 6 action does not apply,

@@ -18,7 +18,7 @@ from holdfast import Holdfast, Job, Retry
 DATABASE = "shop.db"
 hf = Holdfast(f"sqlite:///{DATABASE}")  # README.md says what to change for PostgreSQL
 
-hf.queue("mail", retention=3600)  # keep finished jobs for an hour
+hf.queue("mail", retention=3600)  # keep jobs that are done for an hour
 
 
 @hf.job(queue="mail", retry=Retry(max_attempts=5), lease=30)

@@ -47,4 +47,5 @@ def dialect_for(url: str, options: StoreOptions) -> Dialect:
                 "schema", "a schema is a database in MySQL: name it in the URL, or use prefix", options.schema
             )
         return Mysql(options)
-    raise ConfigError("url", "must start with sqlite:///, postgresql://, mysql:// or mariadb://", url)
+    allowed = "must start with sqlite:///, postgresql://, mysql:// or mariadb://; for a file: sqlite:///shop.db"
+    raise ConfigError("url", allowed, url)
