@@ -119,6 +119,7 @@ class Bulk:
         self.refusal: LeasesLost | None = None
         # Whether it commits together with others, as a job may (`Job.shares_commit`).
         self.shares_commit = False
+        self.undone = False
         # The jobs that are to be completed, and those whose completion was sent.
         self._chosen: Sequence[Job] = ()
         self._completed: Sequence[Job] = ()

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast import jobs
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, SharedTransactionUndone
 from holdfast.flow import Flow, Steps, flow
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
@@ -42,6 +42,7 @@ class Job:
         "result",
         "settled",
         "shares_commit",
+        "undone",
     )
 
     def __init__(
@@ -69,6 +70,8 @@ class Job:
         self.context: dict[str, Any] = {}
         # Whether `transaction()` commits together with those of other jobs.
         self.shares_commit = shares_commit
+        # True when its effect was rolled back with those of other jobs, and no later block was committed.
+        self.undone = False
         self._store = store
         self._keep = keep
         self._source = source
@@ -204,6 +207,7 @@ class Completed(Protocol):
     """What a transaction completes: a job, or all jobs of a bulk handler's call. The flags are those of `Job`."""
 
     in_transaction: bool
+    undone: bool
     shares_commit: bool
 
     @property
@@ -231,7 +235,8 @@ class Transaction:
         try:
             self._lent = self._store.share() if self._job.shares_commit else self._store.lend()
             return self._lent.begin()
-        except BaseException:
+        except BaseException as error:
+            self._note(error)
             self._leave()
             raise
 
@@ -244,8 +249,9 @@ class Transaction:
                 self._lent.roll_back(work)
             else:
                 self._lent.complete(work, self)
-        except BaseException:
+        except BaseException as failure:
             self._job.completing = False
+            self._note(failure)
             raise
         finally:
             self._leave()
@@ -257,7 +263,8 @@ class Transaction:
         try:
             self._alent = self._store.ashare() if self._job.shares_commit else self._store.alend()
             return await self._alent.begin()
-        except BaseException:
+        except BaseException as error:
+            self._note(error)
             self._leave()
             raise
 
@@ -270,8 +277,9 @@ class Transaction:
                 await self._alent.roll_back(work)
             else:
                 await self._alent.complete(work, self)
-        except BaseException:
+        except BaseException as failure:
             self._job.completing = False
+            self._note(failure)
             raise
         finally:
             self._leave()
@@ -286,6 +294,11 @@ class Transaction:
                 "Put all effects into one block."
             )
         job.in_transaction = True
+
+    def _note(self, error: BaseException) -> None:
+        """Remember that nothing of the block is left, whatever the handler makes of the error."""
+        if type(error) is SharedTransactionUndone:
+            self._job.undone = True
 
     def _leave(self) -> None:
         self._job.in_transaction = False

@@ -79,8 +79,11 @@ def starts_too_many(history: History) -> Found:
 
 
 def _given_back(history: History, start: Start) -> bool:
-    """Tell whether a started attempt is not counted: snoozed, or released by a worker that was asked to stop."""
-    return start.pid in history.stopping or history.ends.get((start.job, start.fence)) == "snooze"
+    """Tell whether a started attempt is not counted: snoozed, released by a worker that was asked to stop, or undone
+    with a transaction that it shared.
+    """
+    how = history.ends.get((start.job, start.fence))
+    return start.pid in history.stopping or how in ("snooze", "SharedTransactionUndone")
 
 
 def ran_after_cancel(history: History) -> Found:

@@ -143,3 +143,49 @@ def test_a_slot_whose_turn_is_cut_short_lets_another_sprint() -> None:
         return len(ended)
 
     assert asyncio.run(scene()) == 101
+
+
+class InBatches(Acts):
+    batch_limit = 10
+
+    def batch_of(self, first: Any) -> int:
+        return 10
+
+    def goes_with(self, first: Any, other: Any) -> bool:
+        return True
+
+    async def attempt_batch(self, batch: list[Any]) -> list[Any]:
+        return [SimpleNamespace(work=work) for work in batch]
+
+
+class Handled:
+    is_async = True
+    options = SimpleNamespace(concurrency=None)
+
+
+def test_every_end_of_a_batch_is_handed_on_before_its_slot_waits_for_room() -> None:
+    async def scene() -> None:
+        ended: list[Any] = []
+        room = asyncio.Event()
+
+        def end(one: Any) -> asyncio.Event:
+            ended.append(one)
+            return room
+
+        made = Slots(1, end, lambda: None)
+        made.start()
+        executor, handler = InBatches(), Handled()
+        batch = works(10, no_wait)
+        for work in batch:
+            work.executor, work.handler, work.source = executor, handler, None
+        made.feed(batch)
+        await until(lambda: ended)
+        # A cancellation that a handler asked for, and that comes only now.
+        for task in made._tasks:
+            task.cancel()
+        await asyncio.sleep(0.01)
+        assert len(ended) == 10
+        assert not made.running
+        await made.close()
+
+    asyncio.run(scene())

@@ -57,6 +57,7 @@ class Group:
     """One shared transaction. It is open as long as somebody is inside of it."""
 
     __slots__ = (
+        "ending",
         "failed_alone",
         "failure",
         "leader",
@@ -84,6 +85,8 @@ class Group:
         # Why nothing of it was committed, and whether that was the end of one job alone.
         self.failure: BaseException | None = None
         self.failed_alone = False
+        # Nobody is inside any more.
+        self.ending = False
         # Set when nobody is inside any more, and when all is known.
         self.ready = ready
         self.over = over
@@ -215,6 +218,7 @@ class Groups:
                 return
             self._close(group)
         if group.lent is not None:
+            group.ending = True
             self.end(group)
 
     def _following(self, group: Group) -> Any:
@@ -351,13 +355,27 @@ class SyncGroups(Groups):
     def see_out(self, seat: Seat) -> None:
         group = seat.group
         if group.leader is seat:
-            group.ready.wait()
+            cut = self._wait_for_all(group)
             try:
                 self.pump(self._ending(group))
             finally:
                 group.over.set()
+            if cut is not None:
+                raise cut
         elif seat.left:
             group.over.wait()
+
+    def _wait_for_all(self, group: Group) -> BaseException | None:
+        """Wait until nobody is inside; gives what interrupted that, which nobody else must wait for ever for."""
+        cut: BaseException | None = None
+        while not group.ready.is_set():
+            try:
+                group.ready.wait()
+            except BaseException as error:
+                cut = error
+                if group.failure is None:
+                    group.failure = error
+        return cut
 
 
 class _ThreadTicket:
@@ -454,6 +472,10 @@ class AsyncGroups(Groups):
             try:
                 await asyncio.shield(group.over)
             except asyncio.CancelledError as error:
+                if not group.ending:
+                    # Somebody is inside, for how long nobody knows. Nothing of this group is committed then.
+                    group.failure = error if group.failure is None else group.failure
+                    raise
                 # What the group came to is known soon, and counts for more.
                 cut = error
         if cut is not None:

@@ -120,7 +120,8 @@ class Executor(BaseExecutor):
             keep=work.keep,
             source=work.source,
             worker=self.worker,
-            shares_commit=work.handler.options.commit == "together",
+            # A job with one attempt is started once, so nobody may take its transaction along.
+            shares_commit=work.handler.options.commit == "together" and work.lease.max_attempts > 1,
         )
 
     # On a thread that takes job after job: see `streaks.py`

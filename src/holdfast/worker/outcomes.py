@@ -48,6 +48,9 @@ class Outcomes:
                 said = f"{type_name(value).rpartition('.')[2]} came after the job's transaction had completed it"
                 self._events.emit(events.FailedAfterDone(*self.about(work), said, **measures(work)))
             return self.done(work, None)
+        if work.job is not None and work.job.undone:
+            # The handler has caught it and gone on; there is no effect, so it cannot be done.
+            return self.released(work)
         if is_a(value, Retry):
             return self._again(work, value, Fatal(_reason(value) or "the handler asked for a retry"), "Retry")
         if is_a(value, Snooze):

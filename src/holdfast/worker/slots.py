@@ -136,7 +136,8 @@ class Slots:
 
     def _nobody_needs(self, slot: Any) -> bool:
         """Tell whether every job in a slot is lost or cancelled."""
-        return all(work.interrupt is not None for work in self.running if work.slot is slot)
+        # Copied at once: threads add to it.
+        return all(work.interrupt is not None for work in [*self.running] if work.slot is slot)
 
     async def quiet(self) -> None:
         """Wait until no attempt runs and every outcome has been handed on."""
@@ -255,13 +256,15 @@ class Slots:
             if task.cancelling() and not self._closing:
                 await self._let_it_strike(task)
             now = time.monotonic()
+            room = None
             for ended in ends:
-                room = self._take_down(ended.work, ended, now, len(works))
+                # All of them before anything is waited for: a cancellation that comes late would lose the rest.
+                room = self._take_down(ended.work, ended, now, len(works)) or room
                 # As `running` gets smaller: a slot is left for the last one.
                 self.beside -= beside > 0
                 beside = max(0, beside - 1)
-                if room is not None:
-                    await room.wait()
+            if room is not None:
+                await room.wait()
         finally:
             self.running.difference_update(works)
             self.beside -= beside
