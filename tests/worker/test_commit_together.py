@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, Holdfast, Job, Retry, events
-from holdfast.store import groups
+from holdfast.store import group_pumps, groups
 from holdfast.store.groups import Group, Groups
 from tests.worker.stage import Stage
 
@@ -286,7 +286,7 @@ def test_a_time_out_counts_while_the_commit_waits_for_another_handler(stage: Sta
 
 def test_a_leader_that_is_interrupted_still_ends_its_group(sqlite_stage: Stage) -> None:
     store = sqlite_stage.hf.store
-    shared = groups.SyncGroups(store.lend, store.dialect)
+    shared = group_pumps.SyncGroups(store.lend, store.dialect)
     leader, follower = shared.seat(), shared.seat()
     sqlite_stage.sql("create table if not exists effects (n integer, attempt integer)")
     leader.begin()
@@ -477,7 +477,7 @@ def test_how_rows_are_made_is_not_passed_on(stage: Stage, ended: Any) -> None:
 
 def test_a_turn_that_comes_with_a_cancellation_is_the_next_ones(sqlite_stage: Stage) -> None:
     async def scene() -> None:
-        shared = groups.AsyncGroups(sqlite_stage.hf.store.alend, sqlite_stage.hf.store.dialect)
+        shared = group_pumps.AsyncGroups(sqlite_stage.hf.store.alend, sqlite_stage.hf.store.dialect)
         first = await shared.turn()
         late, last = asyncio.create_task(shared.turn()), asyncio.create_task(shared.turn())
         await asyncio.sleep(0)

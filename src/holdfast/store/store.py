@@ -21,7 +21,8 @@ from holdfast.store import callers, migrate
 from holdfast.store.connections import AsyncLink, Link
 from holdfast.store.dialects import SCHEMA_VERSION, dialect_for
 from holdfast.store.dialects.base import Echo
-from holdfast.store.groups import AsyncGroups, Seat, SyncGroups
+from holdfast.store.group_pumps import AsyncGroups, SyncGroups
+from holdfast.store.groups import Seat
 from holdfast.store.lending import AsyncLent, Lent
 from holdfast.store.migrate import Migration
 from holdfast.store.pauses import TRIES, pause_after
