@@ -1,8 +1,10 @@
 """Holdfast: durable work in the database you already run."""
 
 from holdfast.app import Holdfast
-from holdfast.bound import Bound, Enqueueing
+from holdfast.app.batching import Batch
+from holdfast.bound import Bound, Continue, Enqueueing
 from holdfast.bulk import Bulk, BulkHandler
+from holdfast.chains import Parent, Parents
 from holdfast.errors import (
     ConfigError,
     Conflict,
@@ -12,29 +14,40 @@ from holdfast.errors import (
     Fatal,
     HoldfastError,
     InvalidPayload,
+    JobCancelled,
+    JobDead,
     JobNotFound,
     LeaseLost,
     LeasesLost,
     PayloadTooLarge,
+    ScheduleNotFound,
     SchemaMismatch,
     SchemaMissing,
     UnknownKind,
+    WouldBlock,
 )
 from holdfast.handlers import Handler
 from holdfast.job import Job
+from holdfast.schedules import Schedule
 from holdfast.store import migrate as migrate
+from holdfast.values.debounce import Debounce, Throttle
+from holdfast.values.queues import Rate
 from holdfast.values.retry import Cancel, Retry, Snooze
 from holdfast.values.rows import Enqueued
+from holdfast.values.views import JobView
 
 __all__ = [
+    "Batch",
     "Bound",
     "Bulk",
     "BulkHandler",
     "Cancel",
     "ConfigError",
     "Conflict",
+    "Continue",
     "DatabaseBusy",
     "DatabaseUnavailable",
+    "Debounce",
     "DriverMissing",
     "Enqueued",
     "Enqueueing",
@@ -44,15 +57,25 @@ __all__ = [
     "HoldfastError",
     "InvalidPayload",
     "Job",
+    "JobCancelled",
+    "JobDead",
     "JobNotFound",
+    "JobView",
     "LeaseLost",
     "LeasesLost",
+    "Parent",
+    "Parents",
     "PayloadTooLarge",
+    "Rate",
     "Retry",
+    "Schedule",
+    "ScheduleNotFound",
     "SchemaMismatch",
     "SchemaMissing",
     "Snooze",
+    "Throttle",
     "UnknownKind",
+    "WouldBlock",
 ]
 
 __version__ = "0.1.0"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from holdfast.errors import ConfigError, Conflict, LeasesLost
 from holdfast.flow import Flow, Steps
 from holdfast.handlers import Application, Handler
-from holdfast.job import Job, Transaction, completion_of
+from holdfast.job import Job, Transaction, completion_of, quiet
 from holdfast.life.source import Source
 from holdfast.values.options import HandlerOptions, kind_name
 from holdfast.values.payload import Signature
-from holdfast.values.retry import Cancel, Retry, Snooze, whole
+from holdfast.values.retry import Cancel, Duration, Retry, Snooze, number, seconds, whole
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -24,6 +24,8 @@ T_contra = TypeVar("T_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 # The most items of one call: all of them are completed by one statement.
 MOST_ITEMS = 10_000
+# The most seconds that a call waits for more items: who waits longer wants a debounce, or a schedule.
+LONGEST_LINGER = 60.0
 # Each attempt takes a tenth of the items that the one before took, so that few runs find the one that fails.
 SHRINKS_BY = 10
 
@@ -49,11 +51,13 @@ class BulkHandler(Handler[[T], R_co]):
         options: HandlerOptions,
         size: int,
         item: str | None = None,
+        linger: float = 0.0,
     ) -> None:
         if item is not None and not _is_name(item):
             raise ConfigError("item", "must be a name, as a parameter has one", item)
         super().__init__(app, fn, kind, options, Signature.of_items(fn, Bulk, item))
         self.size = size
+        self.linger = linger
         [self._item] = self.signature.traits
 
     def item_of(self, payload: str) -> T:
@@ -80,12 +84,21 @@ def _is_name(value: object) -> bool:
 class BulkDecorator:
     """What `@hf.bulk(…)` returns: applied to a function, it registers it; one item is what `enqueue` takes."""
 
-    def __init__(self, app: Registry, kind: str | None, options: HandlerOptions, size: int, item: str | None) -> None:
+    def __init__(
+        self,
+        app: Registry,
+        kind: str | None,
+        options: HandlerOptions,
+        size: int,
+        item: str | None,
+        linger: Duration = 0.0,
+    ) -> None:
         self._app = app
         self._kind = kind
         self._options = options
         self._size = whole(size, "size", 1, MOST_ITEMS)
         self._item = item
+        self._linger = number(seconds(linger, "linger"), "linger", 0.0, LONGEST_LINGER)
 
     @overload
     def __call__(self, fn: Callable[[list[T], Bulk], R], /) -> BulkHandler[T, R]: ...
@@ -98,7 +111,9 @@ class BulkDecorator:
         kind = kind_name(self._kind or fn.__name__)
         if kind in self._app.handlers:
             raise ConfigError("kind", "each kind has one handler; give this one another kind=", kind)
-        handler: BulkHandler[Any, Any] = BulkHandler(self._app, fn, kind, self._options, self._size, self._item)
+        handler: BulkHandler[Any, Any] = BulkHandler(
+            self._app, fn, kind, self._options, self._size, self._item, self._linger
+        )
         self._app.handlers[kind] = handler
         return handler
 
@@ -164,12 +179,12 @@ class Bulk:
         As `Job.complete`: any connection that `tx=` takes. Raises: LeasesLost; roll back then, by letting it out.
         """
         with self._while_completing() as completion:
-            self._store.run_in(tx, completion, f"the completion of {self!r}")
+            self._store.run_in(tx, quiet(completion), f"the completion of {self!r}")
 
     async def acomplete(self, tx: Any) -> None:
         """The async twin of `complete`."""
         with self._while_completing() as completion:
-            await self._store.arun_in(tx, completion, f"the completion of {self!r}")
+            await self._store.arun_in(tx, quiet(completion), f"the completion of {self!r}")
 
     # What `Transaction` and the worker ask
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from holdfast.events import Events
 from holdfast.job import Job
+from holdfast.schedules import Schedule
 from holdfast.store import Store, Stores
 from holdfast.values.options import QueueOptions
+from holdfast.waits import Waits
 
 Next = Callable[[Job], Awaitable[Any]]
 Middleware = Callable[[Job, Next], Awaitable[Any]]
@@ -19,15 +22,24 @@ Around = Callable[[Job], AbstractContextManager[Any]]
 
 @dataclass(eq=False, slots=True)
 class Context:
-    """The databases, who listens, what wraps attempts, and what was said of queues."""
+    """The databases, who listens, what wraps attempts, what was said of queues, and what comes again and again."""
 
     stores: Stores
     events: Events = field(default_factory=Events)
     middlewares: list[Middleware] = field(default_factory=list[Middleware])
     around_handlers: list[Around] = field(default_factory=list[Around])
     queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])
+    # What comes again and again, by name.
+    schedules: dict[str, Schedule] = field(default_factory=dict[str, Schedule])
+    # Those of them whose jobs come in the order of commits.
+    commit_ordered: set[str] = field(default_factory=set[str])
     # Workers of this process, to be woken by an enqueue of this process.
     wakers: set[Callable[[], None]] = field(default_factory=set[Callable[[], None]])
+    # Those of this process who wait for jobs to end.
+    waits: Waits = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waits = Waits(self.store, self.events.emit, self.keeping_nothing, self.wake_workers)
 
     @property
     def store(self) -> Store:
@@ -36,6 +48,20 @@ class Context:
 
     def queue_options(self, name: str) -> QueueOptions:
         return self.queues.get(name) or QueueOptions(name)
+
+    def keeping_nothing(self) -> list[str]:
+        """Name the queues that keep nothing of done jobs."""
+        return [name for name, options in self.queues.items() if options.keep_done <= 0]
+
+    def retention_digest(self) -> str:
+        """Tell settings of retention apart: workers with the same ones may prune for each other."""
+        said = sorted((one.name, one.keep_done, one.keep_dead, one.keep_cancelled) for one in self.queues.values())
+        return blake2b(repr((said, self.audit_retention)).encode(), digest_size=8).hexdigest()
+
+    @property
+    def audit_retention(self) -> float:
+        """For how many seconds audit lines are kept."""
+        return self.store.options.audit_retention
 
     def wake_workers(self) -> None:
         """Let the workers of this process look for work at once."""

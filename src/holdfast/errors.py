@@ -29,6 +29,10 @@ HoldfastError
 ├── LeaseLost
 ├── LeasesLost
 ├── JobNotFound
+├── JobDead                    raised to those who wait for a result: the job is a dead letter
+├── JobCancelled               raised to those who wait for a result: the job was cancelled
+├── WouldBlock                 a sync call that waits, on the thread of an event loop
+├── ScheduleNotFound
 ├── Conflict
 │   └── NotSupported           the tables do not do this at all; the message says what to do instead
 ├── TimedOut                   recorded, not raised: the attempt took longer than the handler's time-out
@@ -42,10 +46,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from holdfast.values import urls
 from holdfast.values.urls import redact as redact
+
+if TYPE_CHECKING:
+    from holdfast.values.views import JobView
 
 BusyReason = Literal["deadlock", "serialisation", "busy", "lock_timeout"]
 
@@ -373,16 +380,66 @@ class LeasesLost(HoldfastError):
 
 
 class JobNotFound(HoldfastError):
-    """No job has this id, or its retention is over; for a row of foreign tables, `store` names them."""
+    """No job has this id, or its retention is over; for a row of foreign tables, `store` names them.
 
-    def __init__(self, job_id: str, store: str | None = None, gone: str = "") -> None:
-        if store is None:
-            text = f"There is no job {_shown(job_id)}: check the id, and the retention of its queue."
-        else:
-            text = f"There is no row {redact(job_id)} in {store}: {gone}."
-        super().__init__(text)
+    `ended` is True for a job that was there while it was waited for, and of which nothing is left.
+    """
+
+    def __init__(self, job_id: str, store: str | None = None, gone: str = "", *, ended: bool = False) -> None:
+        text = (
+            f"There is no job {_shown(job_id)}: its enqueue was never committed, it was discarded, or its queue no "
+            "longer keeps it (with retention=0 nothing is kept of done jobs). Check the id, and which database this is."
+        )
+        if ended:
+            text = (
+                f"Job {_shown(job_id)} has ended, and nothing is left of it: its queue keeps nothing of done jobs "
+                "(retention=0), or it was discarded or pruned. To have results, keep done jobs for some minutes, or "
+                "say hf.queue(…, retention=0) also where you wait."
+            )
+        super().__init__(text if store is None else f"There is no row {redact(job_id)} in {store}: {gone}.")
         self.job_id = job_id
         self.store = store
+        self.ended = ended
+
+
+class JobDead(HoldfastError):
+    """A job whose result was asked for is a dead letter; `job` is all of it, with the error of every attempt."""
+
+    def __init__(self, job: JobView) -> None:
+        last = job.last_error or {"type": "", "message": "no error is recorded"}
+        self.job, self.job_id, self.kind = job, job.id, job.kind
+        self.error_type, self.error_message = str(last["type"]), str(last["message"])
+        why = redact(f"{self.error_type}: {self.error_message}")[:500]
+        super().__init__(
+            f"Job {job.id} ({job.kind}) is dead after {job.attempts} of {job.max_attempts} attempts: {why}. `holdfast "
+            f"dead show {job.id}` has every attempt, and `holdfast dead replay --id {job.id}` runs it again."
+        )
+
+
+class JobCancelled(HoldfastError):
+    """A job whose result was asked for was cancelled; `reason` is empty where that was done before it ran."""
+
+    def __init__(self, job: JobView) -> None:
+        last = job.last_error
+        self.job, self.job_id, self.kind = job, job.id, job.kind
+        self.reason = str(last["message"]) if last is not None and last["type"] == "Cancelled" else ""
+        why = f": {redact(self.reason)[:500]}" if self.reason else " before it ran"
+        super().__init__(f"Job {job.id} ({job.kind}) was cancelled{why}. `holdfast jobs show {job.id}` says by whom.")
+
+
+class WouldBlock(HoldfastError):
+    """A sync call that waits was made on the thread of an event loop, which could do nothing else meanwhile."""
+
+    def __init__(self, call: str, use: str) -> None:
+        super().__init__(f"{call} would block this event loop, and every task on it. Use {use} instead.")
+
+
+class ScheduleNotFound(HoldfastError):
+    """No schedule has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no schedule {_shown(name)}: `holdfast schedules list` names those that there are.")
+        self.schedule = name
 
 
 class Conflict(HoldfastError):

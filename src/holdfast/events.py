@@ -146,6 +146,10 @@ class JobCancelled(JobEvent, frozen=True):
     reason: str
 
 
+class JobExpired(JobCancelled, frozen=True):
+    """A job was not begun, because its time was over; it is cancelled. `reason` says when that was."""
+
+
 class JobReleased(JobEvent, frozen=True):
     level = logging.DEBUG
 
@@ -202,6 +206,71 @@ class JobStuck(Event, frozen=True):
     why: str
 
 
+class QueueSettingsDiffer(Event, frozen=True):
+    """The code of this worker says something else of a queue than what is stored, which counts; told once for each."""
+
+    level = logging.WARNING
+    worker: str
+    queue: str
+    stored: str
+    said: str
+
+
+class QueueSettingsChanged(Event, frozen=True):
+    """A worker goes by other settings of a queue from now on: somebody has changed what is stored."""
+
+    worker: str
+    queue: str
+    settings: str
+
+
+class LimitMiscounted(Event, frozen=True):
+    """A limit, or the line of a key, did not count what is leased: a defect, or rows changed by hand. It does now."""
+
+    level = logging.ERROR
+    worker: str
+    queue: str
+    key: str | None
+    counted: int
+    leased: int
+
+
+class QueuePaused(Event, frozen=True):
+    """This worker claims nothing of a queue any more, or starts with it paused; what it runs goes on."""
+
+    level = logging.WARNING
+    worker: str
+    queue: str
+    since: str
+    by: str | None
+    reason: str | None
+
+
+class QueueResumed(Event, frozen=True):
+    """This worker claims from a queue again."""
+
+    worker: str
+    queue: str
+
+
+class KindPaused(Event, frozen=True):
+    """As QueuePaused, for the jobs of one kind."""
+
+    level = logging.WARNING
+    worker: str
+    kind: str
+    since: str
+    by: str | None
+    reason: str | None
+
+
+class KindResumed(Event, frozen=True):
+    """As QueueResumed, for the jobs of one kind."""
+
+    worker: str
+    kind: str
+
+
 class WorkerBuried(Event, frozen=True):
     level = logging.WARNING
     worker: str
@@ -235,6 +304,15 @@ class ListenerRegained(Event, frozen=True):
     seconds: float
 
 
+class RingMoved(Event, frozen=True):
+    """The workers of a ring have changed: this one owns `owned` of `buckets` buckets now, among `workers`."""
+
+    worker: str
+    workers: int
+    owned: int
+    buckets: int
+
+
 class LoopBlocked(Event, frozen=True):
     """The event loop stood still for `seconds`, so that leases could hardly be renewed, or not at all.
 
@@ -251,6 +329,63 @@ class Pruned(Event, frozen=True):
     worker: str
     jobs: int
     keys: int
+    # Audit lines.
+    audit: int = 0
+
+
+class ScheduleStored(Event, frozen=True):
+    """What a worker's application declares took effect: a schedule was `created` or `changed`."""
+
+    worker: str
+    schedule: str
+    what: str
+    when: str
+
+
+class ScheduleKept(Event, frozen=True):
+    """A worker's application declares a schedule otherwise than it is stored, and the stored one stays.
+
+    Another version of the application is at work, or somebody changed it by hand; said once by each worker.
+    """
+
+    level = logging.WARNING
+    worker: str
+    schedule: str
+    when: str
+
+
+class ScheduleTicked(Event, frozen=True):
+    """The job of a tick was added, `late` seconds after its time; `created` is False where a unique job was there."""
+
+    worker: str
+    schedule: str
+    tick: str
+    id: str
+    kind: str
+    queue: str
+    created: bool
+    late: float
+
+
+class TicksSkipped(Event, frozen=True):
+    """Ticks were missed and are left out, as the schedule's `catch_up` says; `count` stops at 1,000."""
+
+    level = logging.WARNING
+    worker: str
+    schedule: str
+    count: int
+    first: str
+    last: str
+    catch_up: str
+
+
+class ScheduleFailed(Event, frozen=True):
+    """A schedule is due and this worker cannot do its tick; it is left to others, and tried again."""
+
+    level = logging.ERROR
+    worker: str
+    schedule: str
+    error: str
 
 
 E = TypeVar("E", bound=Event)

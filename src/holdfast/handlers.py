@@ -12,6 +12,7 @@ from holdfast.bound import Bound as Bound
 from holdfast.bound import likeness
 from holdfast.errors import ConfigError
 from holdfast.job import Job
+from holdfast.values.ids import bucket
 from holdfast.values.options import (
     USING,
     EnqueueKeywords,
@@ -23,6 +24,7 @@ from holdfast.values.options import (
 )
 from holdfast.values.payload import Signature
 from holdfast.values.rows import Enqueued, NewJob
+from holdfast.values.templates import KeyTemplate
 
 P = ParamSpec("P")
 # Covariant, so that a handler of `async def` is one of Coroutine, too: pyright gives it a class of its own.
@@ -42,9 +44,11 @@ class Application(Protocol):
 class Registration(Generic[P, R_co]):
     """A function that is registered for one kind of job: all that a worker needs to run it, without an application."""
 
-    # What runs its jobs, as the worker's list of executors has it, and how many of them one call takes at most.
+    # What runs its jobs, as the worker's list of executors has it, how many of them one call takes at most, and for how
+    # many seconds one that has fewer waits for more.
     executor = "handler"
     size = 1
+    linger = 0.0
 
     def __init__(
         self, fn: Callable[..., R_co], kind: str, options: HandlerOptions, signature: Signature | None = None
@@ -81,6 +85,7 @@ class Handler(Registration[P, R_co]):
         super().__init__(fn, kind, options, signature)
         self.app = app
         self._like = self.like(EnqueueOptions())
+        self._key = None if options.key is None else KeyTemplate(options.key, [*self.signature.traits])
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Check the arguments and return a job for `enqueue_many`."""
@@ -103,9 +108,14 @@ class Handler(Registration[P, R_co]):
 
         queue: another one than the handler's. priority: -100 to 100, higher first.
         run_after: a delay, or a datetime with a time zone.
-        key: what the job is about, for order and partitioning.
+        key: what the job is about, for order, limits and partitioning; instead of the one that the handler's template
+        makes of the arguments.
         idempotency_key: within `window` (a day by default), a second enqueue finds the first job and adds none.
         unique: at most one live job (one that has not ended) of this kind per text.
+        debounce: `Debounce(key, wait=5, max_wait=60)`: wait until calls with this key have been quiet; the last one's
+        arguments and headers count. throttle: `Throttle(key, window=60)`: the first call in the window adds a job, the
+        others are answered with it. expires: a time after which no attempt begins: seconds from the enqueue, or a
+        datetime with a time zone; the job ends as cancelled.
         max_attempts: instead of the retry policy's. lease: for this job alone; the handler's otherwise.
         headers: text by name that travels with the job.
         """
@@ -123,6 +133,9 @@ class Handler(Registration[P, R_co]):
     def bound(self, like: NewJob, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Bound:
         """Check arguments and make a job like this of them."""
         payload = self.signature.encode(self.kind, args, kwargs, self.app.options.payload_limit)
+        if self._key is not None and like.key is None:
+            key = self._key.filled(self.kind, self.signature.named(args, kwargs))
+            like = like._replace(key=key, bucket=bucket(key, self.app.options.buckets))
         # Without the frame of Bound's own `__new__`, as in `Bound.new_job`.
         return tuple.__new__(Bound, (payload, like))  # pyright: ignore[reportUnknownMemberType]
 

@@ -8,14 +8,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast import jobs
+from holdfast import chains, jobs
+from holdfast.bound import Bound, continuing, plain_bound
+from holdfast.chains import Parents
 from holdfast.errors import Conflict, SharedTransactionUndone
-from holdfast.flow import Flow, Steps, flow
+from holdfast.flow import Flow, Steps, flow, notifying
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
 from holdfast.store.groups import Joining
 from holdfast.values.payload import decode_value, encode_value
-from holdfast.values.rows import Completion, Lease, when
+from holdfast.values.rows import BATCH_HEADER, Completion, Lease, NewJob, when
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -36,6 +38,7 @@ class Job:
         "cancel_requested",
         "completing",
         "context",
+        "following",
         "in_transaction",
         "lease",
         "lost",
@@ -66,6 +69,8 @@ class Job:
         self.in_transaction = False
         # What `transaction()` and `complete()` record as the job's result.
         self.result: Any = None
+        # What continues the job once it is done: see `then`.
+        self.following: Bound | None = None
         # Free for middlewares and handlers: whatever belongs to this attempt.
         self.context: dict[str, Any] = {}
         # Whether `transaction()` commits together with those of other jobs.
@@ -132,12 +137,33 @@ class Job:
         Commit soon: from here on the lease is no longer renewed, because the row is that transaction's.
         """
         with self._while_completing():
-            self._store.run_in(tx, self._completion(result), f"the completion of {self.kind}")
+            self._store.run_in(tx, quiet(self._completion(result)), f"the completion of {self.kind}")
 
     async def acomplete(self, tx: Any, result: Any = None) -> None:
         """The async twin of `complete`."""
         with self._while_completing():
-            await self._store.arun_in(tx, self._completion(result), f"the completion of {self.kind}")
+            await self._store.arun_in(tx, quiet(self._completion(result)), f"the completion of {self.kind}")
+
+    def then(self, job: Bound) -> None:
+        """Have another job continue this one when it is done, in the same commit, whatever completes it.
+
+        As a handler that returns `Continue(job)` does; this is for `transaction()` and `complete()`, which complete the
+        job before the handler returns. The last call counts. The job then has no result of its own.
+        """
+        self.following = plain_bound(job, "job.then()")
+
+    @property
+    def batch(self) -> str | None:
+        """The id of the batch that the job is a member of."""
+        return self.headers.get(BATCH_HEADER)
+
+    def parents(self) -> Parents | None:
+        """Read what the job has waited for, with the results of each; None for a job that was to run after no other."""
+        return self._store.run(chains.parents_of(self.id))
+
+    async def aparents(self) -> Parents | None:
+        """The async twin of `parents`."""
+        return await self._store.arun(chains.parents_of(self.id))
 
     def progress(self, value: Any) -> None:
         """Store how far the job is: any JSON value. Raises: LeaseLost."""
@@ -155,9 +181,17 @@ class Job:
     def _completion(self, result: Any) -> Flow[None]:
         value = self.result if result is None else result
         text = None if value is None else encode_value(value, "result")
+        completion = Completion(self.lease, text, self._keep, self._then())
         if self.shares_commit:
-            return Completing(self._source, Completion(self.lease, text, self._keep), self._worker)
-        return self._source.complete(self.lease, text, keep=self._keep, worker=self._worker)
+            return Completing(self._source, completion, self._worker)
+        return self._source.complete(completion, self._worker)
+
+    def _then(self) -> NewJob | None:
+        if self.following is None:
+            return None
+        if not self._source.ours:
+            raise Conflict(f"Jobs of {self._source.name} cannot be continued: their tables know no chains.")
+        return continuing(self.following, self.id, self.lease.headers)
 
     @contextmanager
     def _while_completing(self) -> Iterator[None]:
@@ -172,6 +206,14 @@ class Job:
             raise
 
 
+def quiet(completion: Flow[None]) -> Flow[None]:
+    """Return the same completion, which notifies nobody: the transaction may be one that is to be prepared.
+
+    Those who wait for the job find its end at their next look.
+    """
+    return notifying(completion, False)
+
+
 class Completing(Joining):
     """The completion of one job, which also says what it completes: jobs that share a transaction are completed by one
     statement.
@@ -180,8 +222,7 @@ class Completing(Joining):
     __slots__ = ("completion", "source", "worker")
 
     def __init__(self, source: Source, completion: Completion, worker: str) -> None:
-        lease, result, keep = completion
-        super().__init__("complete", source.complete(lease, result, keep=keep, worker=worker).start)
+        super().__init__("complete", source.complete(completion, worker).start)
         self.source = source
         self.completion = completion
         self.worker = worker
@@ -200,7 +241,7 @@ def _complete_all(works: Sequence[Completing]) -> Steps[None]:
 def completion_of(job: Job) -> Completion:
     """Return what completes a job together with others, in one statement. Raises: InvalidPayload, for its result."""
     text = None if job.result is None else encode_value(job.result, "result")
-    return Completion(job.lease, text, job._keep)  # pyright: ignore[reportPrivateUsage]
+    return Completion(job.lease, text, job._keep, job._then())  # pyright: ignore[reportPrivateUsage]
 
 
 class Completed(Protocol):

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from mypy.plugin import MethodContext, Plugin
 from mypy.types import Instance, Parameters, ProperType, Type, UnionType, get_proper_type
 
-HOOKED = ("holdfast.app.Holdfast.job", "holdfast.app.JobDecorator.__call__")
+# `job` is asked for by the class that has it, or by the one that it was called on.
+_REGISTERING = "holdfast.app.registering"
+HOOKED = (f"{_REGISTERING}.Registers.job", f"{_REGISTERING}.JobDecorator.__call__", "holdfast.app.Holdfast.job")
 HANDLER, JOB = "holdfast.handlers.Handler", "holdfast.job.Job"
 
 

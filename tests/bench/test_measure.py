@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.bench.counters import Counts, NoCounters
 from holdfast.bench.measure import Figure, Reading, Result, Row, Size, measured, quantile
-from holdfast.bench.rows import drain, effect
+from holdfast.bench.rows import SPECIAL, drain, effect, special
 from holdfast.bench.run import opened
 from holdfast.bench.side import Side, Spec, child
 
@@ -198,6 +198,45 @@ def test_a_drain_that_leaves_jobs_is_no_figure() -> None:
 
     with pytest.raises(AssertionError, match="7 jobs are left"):
         asyncio.run(whole())
+
+
+def test_a_drain_tells_what_its_process_used() -> None:
+    async def whole() -> Reading:
+        script = CHILD.replace('"unfinished": 7', '"unfinished": 0').replace(
+            'asked == "die"', 'asked == "drain" and burn()'
+        )
+        burning = "from time import process_time as t\ndef burn():\n    e = t() + 0.2\n    while t() < e: pass\n"
+        side = Side(Spec("child", (sys.executable, "-c", burning + script)), "sqlite://", "hf")
+        try:
+            return await drain(side, Size.quick(), NoCounters(), handler="async def", keep=True)
+        finally:
+            await side.stop()
+
+    costs = asyncio.run(whole()).costs
+    assert costs["server_us"] == 0
+    assert 100_000 < costs["worker_us"] * Size.quick().drain < 300_000
+
+
+def test_what_a_side_cannot_do_in_seconds_it_does_a_smaller_part_of() -> None:
+    spec = Spec("peer", (), share=0.1, shares={"one key": 0.01})
+
+    assert (spec.share_of("ordered"), spec.share_of("one key")) == (0.1, 0.01)
+
+
+@pytest.mark.parametrize("name, keys", [("10 a key", 20), ("one key", 1), ("a key each", 200)])
+def test_the_shapes_of_ordered_jobs_differ_in_their_keys(name: str, keys: int) -> None:
+    asked: list[dict[str, object]] = []
+
+    async def drained(side: Side, **said: object) -> Reading:
+        asked.append(said)
+        return Reading([1.0])
+
+    shape = SPECIAL[f"drain, ordered, {name}"]
+    for side in ("holdfast", "plain"):
+        asyncio.run(special(drained, Size.quick(), shape, Side(Spec(side, ()), "sqlite://", "hf")))
+
+    alike = {"handler": "async def", "count": 200}
+    assert asked == [{**alike, "keys": keys, "special": "ordered"}, alike]
 
 
 def test_an_effect_that_is_not_there_once_is_no_figure() -> None:

@@ -11,13 +11,14 @@ from holdfast.bench.measure import Figure, Result
 from holdfast.bench.studies import Finding
 from holdfast.errors import ConfigError
 
+COSTS = {"worker_us": 20.4, "server_us": 30.0, "commits": 0.004, "log_bytes": 900.0, "dead_rows": 2.0}
 DRAIN = Result(
     "PostgreSQL",
     "drain, async def, kept",
     "jobs/s",
     {
-        "holdfast": Figure.of([30_000, 40_000, 50_000], [{"commits": 0.004, "log_bytes": 900.0, "dead_rows": 2.0}]),
-        "raw": Figure.of([79_000, 80_000, 90_000]),
+        "holdfast": Figure.of([30_000, 40_000, 50_000], [COSTS]),
+        "raw": Figure.of([79_000, 80_000, 90_000], [{"worker_us": 12.0}]),
     },
 )
 LATENCY = Result("PostgreSQL", "idle latency p50", "ms", {"holdfast": Figure(2.5, 2.0, 3.0)}, {"peer": "it broke"})
@@ -26,12 +27,13 @@ LATENCY = Result("PostgreSQL", "idle latency p50", "ms", {"holdfast": Figure(2.5
 def test_every_side_has_its_line() -> None:
     assert list(report.lines([DRAIN, LATENCY])) == [
         [
-            ["PostgreSQL", DRAIN.name, "holdfast", "40,000", "30.0–50.0k", "0.50", "0.004", "900", "2"],
-            ["", "", "raw", "80,000", "79.0–90.0k", "", "", "", ""],
+            ["PostgreSQL", DRAIN.name, "holdfast", "40,000", "30.0–50.0k", "0.50", "50", "0.004", "900", "2"],
+            # What only one of the two is known of is no sum.
+            ["", "", "raw", "80,000", "79.0–90.0k", "", "", "", "", ""],
         ],
         [
-            ["", "idle latency p50, ms", "holdfast", "2.50", "2.00–3.00", "", "", "", ""],
-            ["", "", "peer", "not measured", "", "", "", "", ""],
+            ["", "idle latency p50, ms", "holdfast", "2.50", "2.00–3.00", "", "", "", "", ""],
+            ["", "", "peer", "not measured", "", "", "", "", "", ""],
         ],
     ]
 

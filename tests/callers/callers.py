@@ -23,7 +23,7 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_async
 
-from holdfast import Bound, Enqueued, Holdfast, Job
+from holdfast import Bound, Enqueued, Holdfast, Job, JobView
 
 if not settings.configured:
     settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.dummy"}}, USE_TZ=True)
@@ -68,6 +68,9 @@ class Caller:
 
     def complete(self, job: Job) -> None:
         job.complete(tx=self.tx)
+
+    def get(self, app: Holdfast, job: Enqueued) -> JobView:
+        return app.get(job, tx=self.tx)
 
 
 class AsyncCaller(Caller):
@@ -115,6 +118,10 @@ class AsyncCaller(Caller):
 
     def complete(self, job: Job) -> None:
         self.wait(job.acomplete(tx=self.tx))
+
+    def get(self, app: Holdfast, job: Enqueued) -> JobView:
+        found: JobView = self.wait(app.aget(job, tx=self.tx))
+        return found
 
 
 class Sqlite3(Caller):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from holdfast import Job, LeaseLost, jobs
+from holdfast import Debounce, Job, LeaseLost, jobs
 from holdfast.errors import UnsupportedConnection
 from holdfast.jobs import claim
 from tests.callers.callers import KINDS, NESTING, AsyncCaller, path_of
@@ -61,7 +61,9 @@ def enqueue_one(shop, caller, order):
 
 @each_kind
 @pytest.mark.parametrize(
-    "said", [{}, {"unique": "order-1"}, {"idempotency_key": "order-1"}], ids=["plain", "unique", "key"]
+    "said",
+    [{}, {"unique": "order-1"}, {"idempotency_key": "order-1"}, {"debounce": Debounce("order-1", wait=5)}],
+    ids=["plain", "unique", "key", "debounce"],
 )
 def test_an_enqueue_that_comes_first_opens_the_transaction(shop, caller, said):
     caller.enqueue(shop.hf, shop.receipt.using(**said).bind(order=1))

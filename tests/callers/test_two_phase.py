@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy import orm
 
-from holdfast import ConfigError, Holdfast, Job
+from holdfast import ConfigError, Holdfast, Job, results
 from holdfast.jobs import claim
 from tests.callers.conftest import Shop
 from tests.callers.conftest import receipt as handler
@@ -59,6 +59,21 @@ def test_a_prepared_transaction_rolls_back(shop):
         tx.tpc_prepare()
         tx.tpc_rollback()
     assert shop.jobs == 0
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "dropped"])
+def test_a_prepared_transaction_completes_a_job_that_somebody_waits_for(shop, keep):
+    """Its end is told to those who wait, but not from here: they look."""
+    answer = shop.receipt.enqueue(order=1)
+    [lease] = shop.hf.store.run(claim("default", limit=1))
+    shop.hf.store.run(results.mark([answer.id]))
+    with psycopg.connect(shop.url) as tx:
+        tx.tpc_begin("jobs")
+        Job(lease, shop.hf.store, keep=keep).complete(tx=tx, result=7)
+        tx.tpc_prepare()
+        assert shop.hf.store.run(results.look([answer.id]))[answer.id].state == "leased"
+        tx.tpc_commit()
+    assert shop.hf.result(answer, timeout=0) == 7
 
 
 def test_a_transaction_that_notified_is_not_prepared(shop):

@@ -1,6 +1,7 @@
 """`holdfast enqueue`."""
 
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -51,10 +52,13 @@ def test_what_is_said_about_the_job_is_kept(run: Run, app: str, store: Store) ->
         "once",
         "--max-attempts",
         "2",
+        "--expires",
+        "2h",
     ]
     job = store.run(admin.show(run("enqueue", app, "greet", "name=Ada", *words).stdout.strip()))
     assert (job.queue, job.priority, job.key, job.unique, job.max_attempts) == ("slow", 7, "order:5", "once", 2)
     assert 3590 < (job.available_at - job.created_at).total_seconds() <= 3600
+    assert job.expires_at == job.created_at + timedelta(hours=2)
 
 
 def test_the_same_idempotency_key_finds_the_job_again(run: Run, app: str) -> None:

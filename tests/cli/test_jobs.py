@@ -29,6 +29,24 @@ def test_a_list_shows_live_and_finished_jobs(run: Run, app: str, store: Store) -
     assert shown[2].split()[:5] == [dead, "dead", "send_receipt", "mail", "1/5"]
 
 
+def test_a_list_says_when_jobs_expire_if_one_of_them_does(run: Run, app: str, store: Store) -> None:
+    [never] = add(store)
+    ids = [run("enqueue", app, "greet", "name=Ada", "--expires", said).stdout.strip() for said in ("90m", "0.001")]
+    shown = run("jobs", "list", "--app", app, "--oldest").stdout.splitlines()
+    assert shown[0].split()[-1] == "EXPIRES"
+    told = {line.split()[0]: line.split()[7:] for line in shown[1:]}
+    assert told[never] == []
+    assert told[ids[0]][:3] in (["in", "1", "h"], ["in", "1", "m"])
+    assert told[ids[1]][-1] == "ago"
+    assert "expires" in run("jobs", "show", ids[0], "--app", app).stdout
+    assert "expires" not in run("jobs", "show", never, "--app", app).stdout
+    assert [job["expires_at"] is None for job in lines(run("jobs", "list", "--app", app, "--json", "--oldest"))] == [
+        True,
+        False,
+        False,
+    ]
+
+
 def test_an_empty_list_says_so_beside_the_output(run: Run, app: str) -> None:
     shown = run("jobs", "list", "--app", app)
     assert (shown.stdout, shown.stderr) == ("", "no jobs found\n")

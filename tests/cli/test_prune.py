@@ -95,3 +95,17 @@ def test_idempotency_keys_past_their_window_go_too(run: Run, app: str, store: St
 @pytest.mark.parametrize("words", ["--older-than old", "--older-than 1d --outcome gone", "--older-than 1d --chunk 0"])
 def test_wrong_options_are_wrong_usage(run: Run, app: str, url: str, words: str) -> None:
     run("prune", *words.split(), "--url", url, code=2)
+
+
+def test_audit_lines_go_by_the_retention_of_the_app(run: Run, app: str, store: Store, url: str) -> None:
+    with earlier(store, timedelta(days=91)):
+        store.run(admin.pause("queue", "mail", "ann"))
+    store.run(admin.resume("queue", "mail", "ann"))
+    assert "would delete 1 audit line older than 90 d" in run("prune", app, "--dry-run").stdout
+    run("prune", "--older-than", "7d", "--yes", "--app", app)
+    run("prune", app, "--queue", "mail")
+    assert len(store.run(admin.audit())) == 2, "nothing but the retention of an application deletes them"
+    told = lines(run("prune", app, "--json"))
+    assert told[-1] == {"older_than": 90 * 86_400.0, "audit_lines": 1}
+    assert [line.action for line in store.run(admin.audit())] == ["queue_resume"]
+    assert run("prune", app).stdout == "nothing to delete\n"

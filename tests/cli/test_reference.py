@@ -62,7 +62,7 @@ def test_no_option_is_documented_that_is_gone() -> None:
 
 
 def test_every_exit_code_is_documented() -> None:
-    told = {int(code) for code in re.findall(r"^\| (\d) \|", SECTIONS["Exit codes"], re.MULTILINE)}
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", SECTIONS["Exit codes"], re.MULTILINE)}
     assert told == {code.value for code in Exit}
 
 

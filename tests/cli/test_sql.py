@@ -34,7 +34,7 @@ def test_what_is_printed_runs_and_says_why(run: Run, place: Path) -> None:
     run("migrate", "apply", "--url", "sqlite:///shop.db")
     text = run("sql", "claim", "--url", "sqlite:///shop.db", "--prefix", "holdfast", "--given", "unsuspected").stdout
     assert text.startswith("-- claim: lease the next due jobs")
-    assert "-- Optional lines: leases, unsuspected." in text
+    assert "-- Optional lines: buckets, leases, unsuspected." in text
     assert "lapses = 0\n" in text
     assert "-- when" not in text
     first = text.partition(";\n")[0]

@@ -21,8 +21,10 @@ TABLES = {f"holdfast_{name}" for name in schema_names("postgres").tables}
 
 
 def indexes(store: Store) -> dict[str, str]:
-    """Name the indexes that the store's migrations make, each with the statement that drops it."""
-    names = re.findall(r"index (\w+) (?:on|\()", "".join(step.sql for step in store.migrations))
+    """Name the indexes that the store's migrations make and keep, each with the statement that drops it."""
+    text = "".join(step.sql for step in store.migrations)
+    gone = set(re.findall(r"drop index (\w+)", text))
+    names = [name for name in re.findall(r"index (\w+) (?:on|\()", text) if name not in gone]
     mysql = store.dialect.name == "mysql"
     return {name: f"drop index {name}" + (f" on {name.rsplit('_', 2)[0]}" if mysql else "") for name in names}
 

@@ -14,6 +14,7 @@ from holdfast import Holdfast, Retry, admin
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.dialects.postgres import each_host, split_url
 from holdfast.testing.inline import run_due
+from tests.proxy import Proxy
 from tests.servers import HOST, Postgres, free_port
 
 
@@ -120,6 +121,12 @@ def test_hosts_that_are_all_dead_are_an_outage(pg_url: str) -> None:
 
         asyncio.run(main())
         assert handler.kind == "one"
+
+
+def test_a_server_that_accepts_and_says_nothing_is_an_outage(pg_url: str, pg_proxy: Proxy) -> None:
+    pg_proxy.blackhole()
+    with Holdfast(pg_proxy.url(pg_url), connect_timeout=1) as hf, pytest.raises(DatabaseUnavailable):
+        hf.store.run_once(admin.list_jobs())
 
 
 @pytest.mark.parametrize(

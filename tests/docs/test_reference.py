@@ -74,7 +74,7 @@ def test_no_event_is_listed_that_does_not_exist():
 def as_written(default) -> str:
     """Write a default as the tables do."""
     if isinstance(default, float):
-        return f"{default:g}"
+        return str(int(default)) if default.is_integer() else f"{default:g}"
     return {None: "none", True: "true", False: "false"}.get(default, str(default))
 
 

@@ -97,6 +97,36 @@ print(json.dumps([*told, enqueue(3)]))
 """
 
 
+# Somebody waits for a result in the parent, and leads for all its threads, while the child waits for another.
+WAITING = """
+import threading, time
+from holdfast.testing.inline import run_due
+job = one.enqueue(n=1)
+given = []
+waiting = threading.Thread(target=lambda: given.append(hf.result(job, timeout=60)))
+waiting.start()
+while not hf.context.waits._threads._leader:
+    time.sleep(0.01)
+read, write = os.pipe()
+pid = os.fork()
+if not pid:
+    with os.fdopen(write, "w") as pipe:
+        own = one.using(run_after=3600).enqueue(n=2)
+        try:
+            hf.result(own, timeout=0.05)
+        except TimeoutError as error:
+            pipe.write(str(error))
+    os._exit(0)
+os.close(write)
+with os.fdopen(read) as pipe:
+    child = pipe.read()
+os.waitpid(pid, 0)
+run_due(hf)
+waiting.join(60)
+print(json.dumps([given, child]))
+"""
+
+
 @pytest.fixture(params=["sqlite_url", "pg_url", "mariadb_url", "mysql_url"])
 def url(request: pytest.FixtureRequest) -> str:
     found: str = request.getfixturevalue(request.param)
@@ -128,6 +158,12 @@ def test_a_child_and_its_parent_lose_no_job(ran: Callable[[str], list[dict[str, 
         there = {str(job.id) for job in hf.store.run(admin.list_jobs(limit=1000))}
     assert len(there) == len(ids) + 3
     assert set(ids) <= there
+
+
+def test_a_child_waits_for_results_of_its_own(ran: Callable[[str], Any]) -> None:
+    given, child = ran(WAITING)
+    assert given == [None]
+    assert "has not ended within 0.05 seconds: it is pending" in child
 
 
 def test_a_child_of_a_database_in_memory_keeps_its_copy() -> None:

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 from asyncpg.exceptions import PostgresConnectionError
 
-from holdfast import Bulk, Holdfast, admin, jobs
-from holdfast.errors import DatabaseUnavailable, LeaseLost, SharedTransactionUndone
+from holdfast import Bulk, Debounce, Holdfast, admin, chains, jobs, schedules
+from holdfast.errors import Conflict, DatabaseUnavailable, LeaseLost, SharedTransactionUndone
 from holdfast.flow import Flow, Steps, flow, run_text
 from holdfast.job import Job
 from holdfast.jobs.source import OURS
@@ -24,8 +24,12 @@ from holdfast.life import door
 from holdfast.store import Store, migrate
 from holdfast.testing import Clock, Do, Look, empty, failure, new_job
 from holdfast.testing.fixtures import colour, do
+from holdfast.testing.suite_chains import MARK, child_of
+from holdfast.testing.suite_debounce import call
 from holdfast.testing.suite_door import BIT, note
-from holdfast.values.rows import Enqueued, Finish, Lease, NewJob, Park, PutBack
+from holdfast.testing.suite_schedules import schedule
+from holdfast.values.ids import next_id
+from holdfast.values.rows import Continued, Enqueued, Finish, Lease, NewJob, Park, PutBack
 from tests.proxy import Proxy
 from tests.servers import Postgres
 
@@ -207,14 +211,60 @@ def test_an_effect_is_not_doubled_when_the_reply_to_an_enqueue_is_lost_and_the_q
     assert (look.live(), look.over()) == ([], [])
 
 
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("there", [False, True], ids=["new", "absorbed"])
+@pytest.mark.parametrize("enqueue", ENQUEUES.values(), ids=ENQUEUES)
+def test_a_debounced_call_whose_reply_is_lost_counts_once(
+    do: Do, direct: Store, look: Look, cut: Cut, enqueue: Enqueue, there: bool, times: int
+) -> None:
+    first, job = direct.run(jobs.enqueue(call(1))) if there else None, call(2)
+    cut(times)
+    answer = do(*enqueue(job))
+    told = answer if isinstance(answer, Enqueued) else answer[0]
+    assert told == (Enqueued(job.id) if first is None else Enqueued(first.id, created=False))
+    assert [(row.id, row.payload) for row in look.live() if row.queue == "mail"] == [(told.id, '{"n":2}')]
+
+
+@pytest.mark.parametrize("end", ["claimed", "kept", "dropped"])
+@pytest.mark.parametrize("there", [False, True], ids=["new", "absorbed"])
+def test_a_repeated_debounced_call_does_not_run_a_second_time_what_a_worker_took_meanwhile(
+    colour: str, store: Store, direct: Store, look: Look, pg_proxy: Proxy, there: bool, end: str
+) -> None:
+    app = Holdfast(store.url)
+
+    @app.job(queue="mail")
+    def charge(order: int) -> None: ...
+
+    using, ran = charge.using(debounce=Debounce("order:1", wait=0)), []
+    first = Holdfast(direct.url)
+    if there:
+        first.enqueue_bound(using.bind(order=1))
+
+    def work_off() -> None:
+        for lease in direct.run(jobs.claim("mail", limit=9)):
+            ran.append(lease.payload)
+            if end != "claimed":
+                direct.run(jobs.complete(lease, keep=end == "kept"))
+
+    with_worker(app.store, work_off)
+    pg_proxy.drop_reply(lambda tag: tag == "COMMIT")
+    answer = using.enqueue(order=2) if colour == "sync" else asyncio.run(enqueued(app, using, 2))
+    work_off()
+    app.close()
+    first.close()
+    assert pg_proxy.cuts == 1
+    assert (answer.created, ran) == (not there, ['{"order":2}'])
+    assert len(look.live()) == (end == "claimed")
+
+
 @flow
 def made_anew(table: str) -> Steps[None]:
     yield from run_text("drop", f"drop table if exists {table}")
     yield from run_text("create", f"create table {table} (job text)")
 
 
-async def enqueued(app: Holdfast, using: Any) -> Enqueued:
-    answer: Enqueued = await using.aenqueue(order=1)
+async def enqueued(app: Holdfast, using: Any, order: int = 1) -> Enqueued:
+    answer: Enqueued = await using.aenqueue(order=order)
     await app.aclose()
     return answer
 
@@ -524,3 +574,120 @@ def test_nothing_is_lost_when_every_connection_is_reset(do: Do, store: Store, lo
         do(jobs.enqueue(job))
         pg_proxy.reset_all()
     assert [row.id for row in look.live()] == [job.id for job in new]
+
+
+@pytest.fixture
+def cut_commit(do: Do, pg_proxy: Proxy) -> Iterator[Cut]:
+    """As `cut`, for flows that look before their transaction begins."""
+    ordered = []
+
+    def order(times: int = 1) -> None:
+        do(warm())
+        ordered.append(times)
+        pg_proxy.drop_reply(lambda tag: tag == "COMMIT", times=times)
+
+    yield order
+    assert 0 < pg_proxy.cuts <= sum(ordered)
+
+
+def test_a_tick_whose_reply_is_lost_adds_its_job_once(
+    do: Do, store: Store, direct: Store, look: Look, cut_commit: Cut
+) -> None:
+    clock = Clock(direct)
+    direct.run(schedules.sync([schedule(every=60)]))
+    store.now = clock.advance(60)
+    cut_commit()
+    do(schedules.tick("nightly"))
+    assert len(look.live()) == 1
+    [one] = direct.run(schedules.listed())
+    assert one.last_at is not None
+    assert one.last_at <= clock.now < one.next_at
+
+
+@pytest.mark.parametrize("ended", ["kept", "dropped"])
+def test_a_tick_that_was_run_before_it_was_repeated_does_not_run_twice(
+    do: Do, store: Store, direct: Store, look: Look, cut_commit: Cut, ended: str
+) -> None:
+    clock = Clock(direct)
+    direct.run(schedules.sync([schedule(every=60)]))
+    store.now = clock.advance(60)
+    cut_commit()
+    with pytest.raises(DatabaseUnavailable):
+        store.run_once(schedules.tick("nightly"))
+    [lease] = direct.run(jobs.claim("mail", limit=9))
+    direct.run(jobs.complete(lease, keep=ended == "kept"))
+    assert do(schedules.tick("nightly")) is None
+    assert (look.live(), len(look.over())) == ([], 1 if ended == "kept" else 0)
+
+
+@pytest.mark.parametrize("change", ["sync", "add", "pause", "resume", "trigger"])
+def test_a_change_of_a_schedule_whose_reply_is_lost_is_made_once(
+    do: Do, store: Store, direct: Store, look: Look, cut_commit: Cut, change: str
+) -> None:
+    if change not in ("sync", "add"):
+        direct.run(schedules.sync([schedule()]))
+    work: dict[str, Flow[Any]] = {
+        "sync": schedules.sync([schedule()]),
+        "add": schedules.add(schedule(), "ada"),
+        "pause": schedules.pause("nightly", "ada"),
+        "resume": schedules.resume("nightly", "ada"),
+        "trigger": schedules.trigger("nightly", new_job().id, "ada"),
+    }
+    cut_commit()
+    with suppress(Conflict):
+        # A pause that is repeated finds it paused.
+        do(work[change])
+    assert len(direct.run(schedules.listed())) == 1
+    assert len(look.live()) == (1 if change == "trigger" else 0)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "dropped"])
+def test_a_continuation_whose_reply_is_lost_is_added_once(
+    do: Do, direct: Store, look: Look, cut_commit: Cut, keep: bool, times: int
+) -> None:
+    [lease] = claimed(direct)
+    following = new_job(id=next_id(lease.job_id))
+    cut_commit(times)
+    assert do(jobs.settle([Continued(lease.id, lease.fence, following, keep)])).done == {lease.job_id}
+    assert [row.id for row in look.live()] == [following.id]
+
+
+def test_a_last_parent_whose_reply_is_lost_lets_its_child_go_once(
+    do: Do, direct: Store, look: Look, cut_commit: Cut
+) -> None:
+    [lease] = claimed(direct)
+    direct.run(jobs.enqueue(child_of(lease.job_id)))
+    assert direct.run(jobs.meet(direct.run(jobs.claim("mail", limit=9)))) == []
+    cut_commit()
+    do(jobs.settle([Finish(lease.id, lease.fence, "done", "1")]))
+    [child] = direct.run(jobs.meet(direct.run(jobs.claim("mail", limit=9))))
+    found = direct.run(chains.parents_of(child.job_id))
+    assert found is not None
+    assert (found.open, found.done, found.results()) == (0, 1, {lease.job_id: 1})
+
+
+def test_a_look_at_parents_whose_reply_is_lost_parks_once(do: Do, direct: Store, look: Look, cut_commit: Cut) -> None:
+    [lease] = claimed(direct)
+    child = direct.run(jobs.enqueue(child_of(lease.job_id))).id
+    met = direct.run(jobs.claim("mail", limit=9))
+    cut_commit()
+    assert do(jobs.meet(met)) == []
+    assert {row.id: (row.state, row.attempts) for row in look.live()}[child] == ("waiting", 0)
+
+
+@pytest.mark.parametrize("ended", ["running", "kept", "dropped"])
+def test_a_batch_whose_reply_is_lost_is_added_once(
+    do: Do, store: Store, direct: Store, look: Look, cut_commit: Cut, ended: str
+) -> None:
+    """Also where its members, and the callback, have run before it is repeated."""
+    members, then = [new_job(), new_job()], new_job(headers=MARK, kind="callback")
+    cut_commit()
+    with pytest.raises(DatabaseUnavailable):
+        store.run_once(jobs.add_batch(then, members, fresh=True))
+    while ended != "running" and (leases := direct.run(jobs.meet(direct.run(jobs.claim("mail", limit=9))))):
+        keep = ended == "kept"
+        direct.run(jobs.settle([Finish(lease.id, lease.fence, "done", keep=keep) for lease in leases]))
+    do(jobs.add_batch(then, members))
+    assert len(look.live()) == (3 if ended == "running" else 0)
+    assert len(look.over()) == (3 if ended == "kept" else 0)

@@ -90,7 +90,7 @@ def test_the_job_of_a_killed_worker_is_finished_by_another(crew: Crew, kind: str
 
 def test_a_worker_stopped_for_longer_than_its_lease_changes_nothing_when_it_comes_back(crew: Crew) -> None:
     stage = crew.stage
-    job = enqueue(stage, "slow", seconds=0.5)
+    job = enqueue(stage, "slow", seconds=2)
     zombie = crew.start().started()
     holder(stage, job)
     freeze(zombie, stage)

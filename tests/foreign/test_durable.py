@@ -9,7 +9,7 @@ from holdfast import Cancel, Fatal, Holdfast, Job, Retry, Snooze
 from holdfast.errors import ConfigError, Conflict, LeaseLost
 from holdfast.foreign import DurableSteps
 from holdfast.testing.clock import Clock
-from holdfast.values.rows import Finish, Lease, Park, PutBack
+from holdfast.values.rows import Completion, Finish, Lease, Park, PutBack
 from tests.foreign.conftest import Do, Sql, ids
 from tests.foreign.mini_worker import drain
 
@@ -330,7 +330,7 @@ def test_a_lost_claim_writes_nothing(do: Do, steps: DurableSteps, sql: Sql, cloc
     assert do(steps.settle([PutBack(late.id, late.fence, 0)], "w")).lost == {"r1:0"}
     assert do(steps.renew([late], "w")).kept == set()
     with pytest.raises(LeaseLost):
-        do(steps.complete(late, None, keep=True, worker="w"))
+        do(steps.complete(Completion(late), "w"))
     assert sql("select step_id from durable_transport_results") == []
     assert tasks(sql) == ["r1:0"]
     assert finish(do, steps, now, taker).done == {"r1:0"}
@@ -341,7 +341,7 @@ def test_a_completion_in_a_transaction_writes_result_and_end_together(
 ) -> None:
     dispatch(sql, "r1:0", clock)
     [lease] = claim(do, steps)
-    do(steps.complete(lease, None, keep=True, worker="w"))
+    do(steps.complete(Completion(lease), "w"))
     assert (result(sql)["output"], tasks(sql)) == ("null", [])
 
 

@@ -15,7 +15,7 @@ from holdfast.errors import Conflict, InvalidPayload, LeaseLost, NoTransaction, 
 from holdfast.foreign import PdoQueue
 from holdfast.store.dialects.mysql import split_url
 from holdfast.testing.clock import Clock
-from holdfast.values.rows import Finish, Park
+from holdfast.values.rows import Completion, Finish, Park
 from tests.foreign.conftest import Do, Sql, ids
 from tests.foreign.rows import LIMIT, STAMP, URN, claim, envelope, failure, finish, insert, payload, put_back
 
@@ -286,11 +286,11 @@ def test_a_completion_in_a_transaction_is_fenced_strictly(do: Do, jobs: PdoQueue
     clock.advance(90)
     [now] = claim(do, jobs, worker="other")
     with pytest.raises(LeaseLost):
-        do(jobs.complete(late, None, keep=True, worker="w"))
-    do(jobs.complete(now, None, keep=True, worker="other"))
+        do(jobs.complete(Completion(late), "w"))
+    do(jobs.complete(Completion(now), "other"))
     assert sql("select id from jobs") == []
     with pytest.raises(LeaseLost):
-        do(jobs.complete(now, None, keep=True, worker="other"))
+        do(jobs.complete(Completion(now), "other"))
 
 
 def test_a_renewed_reservation_stays_ours_under_the_fence_of_its_claim(

@@ -71,7 +71,7 @@ COLUMNS = {
         "finish": jobs.settle([Finish("", 1, "done")]),
         "drop": jobs.settle([Finish("", 1, "done", keep=False)]),
     }.items()
-}
+} | {"waits_moved": ["parent", "next"], "waits_end": ["parent", "outcome", "result"]}
 ELEMENT = re.compile(r"json_extract\(u\.value, '\$\[(\d+)\]'\)")
 
 

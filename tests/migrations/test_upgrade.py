@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 
 import psycopg
 import pytest
@@ -14,8 +15,11 @@ from holdfast.errors import Conflict, DatabaseBusy
 from holdfast.store import Store, migrate
 from holdfast.store.catalogue import Query
 from holdfast.store.dialects import SCHEMA_VERSION
-from holdfast.testing import Look
+from holdfast.store.migrate import Migration
+from holdfast.testing import Look, new_job
+from holdfast.values.debounce import throttle_scope
 from holdfast.values.ids import new_id
+from holdfast.values.rows import Enqueued
 
 WAITING, BUSY = 60, 40
 NOW = {"sqlite": "unixepoch() * 1000000", "postgres": "statement_timestamp()", "mysql": "utc_timestamp(6)"}
@@ -33,6 +37,11 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     store = Store(request.getfixturevalue(f"{request.param}_url"))
     yield store
     store.close()
+
+
+def names_after(hf: Holdfast, version: int) -> list[str]:
+    """Name the migrations that bring tables of a version to today's."""
+    return [migration.name for migration in hf.store.migrations[version:]]
 
 
 def sql(store: Store, *texts: str) -> None:
@@ -56,6 +65,19 @@ def add(store: Store, **columns: str) -> str:
     row |= {"available_at": now, "created_at": now} | columns
     values = ", ".join(row.values()).replace("LONG_AGO", LONG_AGO[store.dialect.name])
     sql(store, f"insert into holdfast_jobs ({', '.join(row)}) values ({values})")  # noqa: S608 - as version 1 had it
+    return job_id
+
+
+def before(store: Store, name: str) -> list[Migration]:
+    """List the migrations before one of this name."""
+    return list(takewhile(lambda migration: not migration.name.endswith(name), store.migrations))
+
+
+def add_key(store: Store) -> str:
+    """Note an idempotency key as all versions did, and return the job that it names."""
+    job_id, later = new_id(), "99999999999999999" if store.dialect.name == "sqlite" else "'2999-01-01'"
+    row = f"'send', 'k', '{job_id}', {later}"
+    sql(store, f"insert into holdfast_keys (scope, key, job_id, expires_at) values ({row})")  # noqa: S608 - our own
     return job_id
 
 
@@ -97,7 +119,7 @@ def old_worker(store: Store, ids: list[str]) -> Iterator[list[str]]:
     assert not failed, failed[0]
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_an_upgrade_comes_while_jobs_wait_are_held_and_are_worked_on(store: Store, version: int) -> None:
     store.run(migrate.apply(store.migrations[:version]))
     waiting = [add(store) for _ in range(WAITING)]
@@ -155,7 +177,8 @@ def test_the_upgrade_to_waiting_jobs_copies_no_table(database: str, request: pyt
     # MySQL makes an empty table again, whatever it could do.
     add(store)
     claim_and_finish(store, add(store))
-    tables = ("holdfast_jobs", "holdfast_finished")
+    add_key(store)
+    tables = ("holdfast_jobs", "holdfast_finished", "holdfast_keys")
     asked = [PLACE_OF_ROWS[database].format(table) for table in tables]
     look = Look(store.run, store)
     before = [look.rows(one) for one in asked]
@@ -163,6 +186,29 @@ def test_the_upgrade_to_waiting_jobs_copies_no_table(database: str, request: pyt
     store.run(migrate.apply(store.migrations))
     assert [look.rows(one) for one in asked] == before
     store.close()
+
+
+def test_audit_lines_from_before_are_kept_and_pruned_by_their_age(store: Store) -> None:
+    store.run(migrate.apply(store.migrations[:6]))
+    for at in (NOW, LONG_AGO):
+        moment = at[store.dialect.name]
+        sql(store, f"insert into holdfast_audit (at, action, actor, detail) values ({moment}, 'replay', 'ann', '{{}}')")  # noqa: S608
+    store.run(migrate.apply(store.migrations))
+    assert store.run(jobs.pauses()) == []
+    assert store.run(admin.prune_audit(86_400_000)) == 1
+    assert [line.actor for line in store.run(admin.audit())] == ["ann"]
+
+
+def test_keys_from_before_are_found_and_the_longest_kind_has_room_for_throttles(store: Store) -> None:
+    store.run(migrate.apply(before(store, "debounces")))
+    job_id = add_key(store)
+    store.run(migrate.apply(store.migrations))
+    assert store.run(jobs.enqueue(new_job(kind="send", idempotency_key="k"))) == Enqueued(job_id, created=False)
+    kind = "k" * 100
+    throttled = [new_job(kind=kind, idempotency_key="k", scope=throttle_scope(kind)) for _ in range(2)]
+    assert [answer.created for answer in store.run(jobs.enqueue_many(throttled))] == [True, False]
+    debounced = [new_job(kind=kind, debounce="k") for _ in range(2)]
+    assert [answer.created for answer in store.run(jobs.enqueue_many(debounced))] == [True, False]
 
 
 def test_a_second_apply_does_nothing(store: Store) -> None:
@@ -173,7 +219,7 @@ def test_a_second_apply_does_nothing(store: Store) -> None:
     assert [lease.job_id for lease in store.run(jobs.claim("mail", limit=9))] == [job]
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("database", ["mariadb", "mysql"])
 def test_an_upgrade_that_was_cut_off_after_any_statement_can_be_run_again(
     database: str, version: int, request: pytest.FixtureRequest
@@ -212,7 +258,7 @@ def test_a_long_transaction_is_not_waited_for_on_mysql_either(
         with pytest.raises(DatabaseBusy, match=r"What ran before stays\. End the long transaction"):
             hf.migrate()
         long.tell("commit")
-    assert hf.migrate() == ["0002_deaths", "0003_waiting"]
+    assert hf.migrate() == names_after(hf, 1)
     hf.close()
 
 
@@ -240,7 +286,7 @@ def test_what_an_application_hung_on_the_table_of_sqlite_is_named_and_not_lost(s
         if name == "table receipts":
             assert link.raw.execute("select count(*) from receipts").fetchone()[0] > 0
         link.tell(f"drop {name}")
-    assert hf.migrate() == ["0003_waiting"]
+    assert hf.migrate() == names_after(hf, 2)
     hf.close()
 
 
@@ -261,5 +307,5 @@ def test_a_table_that_a_long_transaction_holds_is_not_waited_for_in_front_of_eve
         with psycopg.connect(pg_url, autocommit=True) as other:
             other.execute("set lock_timeout = '2s'")
             other.execute("update holdfast_jobs set priority = 1")
-    assert hf.migrate() == ["0002_deaths", "0003_waiting"]
+    assert hf.migrate() == names_after(hf, 1)
     hf.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import jobs
+from holdfast import admin, jobs, results
 from holdfast.flow import Flow, Statement
 from holdfast.store import Store, migrate
 from holdfast.store.calls import Calls
@@ -96,6 +96,21 @@ def test_a_settle_reads_and_writes_by_primary_key(store: Store, count: int) -> N
     with store.link() as link:
         plans = explained(link, jobs.settle([Finish(lease.id, lease.fence, "done") for lease in leases]))
     assert [[key for _, key in way(plan, "j")] for plan in plans] == [["PRIMARY"]] * 3
+
+
+@pytest.mark.parametrize("count", [3, 3_000])
+@pytest.mark.parametrize("asked", [results.look, results.mark, admin.read], ids=["look", "mark", "read"])
+def test_what_is_asked_of_jobs_that_are_waited_for_is_found_by_primary_key(
+    store: Store, count: int, asked: Callable[[list[str]], Flow[Any]]
+) -> None:
+    new = [new_job() for _ in range(count)]
+    store.run(jobs.enqueue_many(new))
+    leases = store.run(jobs.claim("mail", limit=count // 2))
+    store.run(jobs.settle([Finish(lease.id, lease.fence, "done") for lease in leases]))
+    with store.link() as link:
+        plans = explained(link, asked([job.id for job in new[::100]]))
+    ways = [way(plan, alias) for plan in plans for alias in ("j", "f", "r")]
+    assert {key for found in ways for _, key in found} == {"PRIMARY"}
 
 
 @pytest.mark.parametrize("statement_of", [first_statement, second_statement])

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast import jobs
+from holdfast import chains, jobs, results
 from holdfast.flow import Flow, Statement
 from holdfast.store import Store, migrate
 from holdfast.testing import failure, new_job
@@ -260,6 +260,23 @@ def test_a_repeated_enqueue_looks_at_the_latest_dropped_jobs_only(
     assert ("holdfast_dropped", "holdfast_dropped_at_idx") in plan.scans
     assert plan.scans <= {("holdfast_dropped", "holdfast_dropped_at_idx"), ("holdfast_jobs", "holdfast_jobs_pkey")}
     assert_bounded(plan, 20 * 15)
+
+
+@pytest.mark.parametrize("asked", ["results_look", "jobs_read", "results_mark"])
+def test_what_is_asked_of_jobs_that_are_waited_for_is_found_by_id(
+    store: Store, connection: Any, kind: PlanKind, size: int, held: list[Lease], asked: str
+) -> None:
+    finished = [f"{n:032x}" for n in range(1, size + 1)]
+    params = {"ids": sorted([*(lease.job_id for lease in held), *finished])}
+    bit = {} if asked == "jobs_read" else {"bit": results.WAITED_FOR}
+    bit |= {"continued": chains.CONTINUED} if asked == "results_look" else {}
+    plan = explain(store, connection, Statement(asked, params | bit), kind)
+    tables = ("jobs",) if asked == "results_mark" else ("jobs", "finished")
+    ways = {(f"holdfast_{table}", f"holdfast_{table}_pkey") for table in tables}
+    # Nothing is kept here, and to read an empty table is cheaper than its index.
+    assert plan.scans - {("holdfast_results", "Seq Scan"), ("holdfast_results", "holdfast_results_pkey")} == ways
+    assert plan.rows_visited <= 20 * size + 100
+    assert plan.buffers <= 100 * size + 300
 
 
 def test_prune_reads_its_chunk_by_age(store: Store, connection: Any, kind: PlanKind, size: int) -> None:

@@ -7,6 +7,7 @@ from holdfast.errors import Conflict, LeaseLost
 from holdfast.flow import Steps, flow
 from holdfast.store import Store
 from holdfast.testing import Look, failure, new_job
+from holdfast.testing.suite_chains import child_of
 from holdfast.values.rows import Lease
 from tests.races.stepping import PATIENCE, blocked, stepped
 
@@ -79,3 +80,29 @@ def test_a_claim_passes_by_what_is_being_enqueued(pg: Store) -> None:
         assert len(pg.run(jobs.claim("mail", limit=9))) == 1
         adding.commit()
     assert len(pg.run(jobs.claim("mail", limit=9))) == 1
+
+
+def test_an_end_in_a_repeatable_read_that_began_before_the_child_lets_it_go(pg: Store) -> None:
+    """Its join is younger than the snapshot: it must be read as it is now, or the child waits for ever."""
+    [parent] = claimed(pg)
+    with stepped(pg, jobs.complete(parent)) as end:
+        end.link.tell("set session transaction isolation level repeatable read")
+        end.begin()
+        end.link.tell("select count(*) from holdfast_joins")
+        child = pg.run(jobs.enqueue(child_of(parent.job_id))).id
+        assert pg.run(jobs.meet(pg.run(jobs.claim("mail", limit=9)))) == []
+        end.commit()
+        end.link.tell("set session transaction isolation level read committed")
+    assert [lease.job_id for lease in pg.run(jobs.meet(pg.run(jobs.claim("mail", limit=9))))] == [child]
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read"])
+def test_a_running_parent_ends_while_a_child_of_it_is_enqueued(pg: Store, level: str) -> None:
+    """InnoDB keeps rows locked that a statement has read and not meant; all in one isolation, the last in the other."""
+    [parent] = claimed(pg)
+    with stepped(pg, jobs.enqueue(child_of(parent.job_id), fresh=True)) as enqueue:
+        enqueue.link.tell(f"set session transaction isolation level {level}")
+        enqueue.rest()
+        pg.run(jobs.complete(parent))
+        enqueue.commit()
+        enqueue.link.tell("set session transaction isolation level read committed")

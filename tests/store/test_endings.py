@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Holdfast, Job, LeaseLost, jobs
-from holdfast.errors import DatabaseUnavailable, QueryFailed, TransactionAborted, UniqueViolation
+from holdfast.errors import DatabaseUnavailable, TransactionAborted, UniqueViolation
 from holdfast.store.dialects.postgres import endings
 from holdfast.store.dialects.postgres.endings import literal
 from holdfast.testing import Look, new_job
@@ -96,18 +96,6 @@ def test_a_plan_is_made_again_after_a_while(hf: Holdfast, monkeypatch: pytest.Mo
     assert len(on) == 1
 
 
-def test_statements_that_a_handler_deallocates_cost_its_own_attempt(hf: Holdfast) -> None:
-    with Job(held(hf), hf.store).transaction() as tx:
-        tx.execute("insert into effects values ('first')")
-    lease = held(hf)
-    with pytest.raises(QueryFailed, match="does not exist"):
-        run(Job(lease, hf.store), "insert into effects values ('second')", "deallocate all")
-    with Job(lease, hf.store).transaction() as tx:
-        tx.execute("insert into effects values ('third')")
-    assert effects(hf) == ["first", "third"]
-    assert live_and_over(hf) == (0, 2)
-
-
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_what_fails_at_the_commit_itself_completes_nothing(hf: Holdfast, colour: str) -> None:
     job = Job(held(hf), hf.store)
@@ -145,6 +133,28 @@ def test_a_lost_lease_is_told_and_the_connection_stays_good(hf: Holdfast) -> Non
         tx.execute("insert into effects values ('b')")
         assert tx.info.backend_pid == pid
     assert (effects(hf), live_and_over(hf)) == (["b"], (0, 1))
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_the_driver_drops_after_a_rollback_is_prepared_again(hf: Holdfast, keep: bool) -> None:
+    """psycopg deallocates everything once it has prepared something of its own and sees a rollback."""
+    for effect in ("a", "b", "c"):
+        run(Job(held(hf), hf.store, keep=keep), f"insert into effects values ('{effect}')")  # noqa: S608 - our own words
+        with hf.store.link() as link:
+            for _ in range(7):
+                link.raw.execute("select %s::integer", (1,))
+            link.raw.execute("begin").connection.execute("rollback")
+            prepared = link.raw.execute("select name from pg_prepared_statements").fetchall()
+            assert not [name for (name,) in prepared if name.startswith("holdfast_")]
+    assert (effects(hf), live_and_over(hf)) == (["a", "b", "c"], (0, 3 if keep else 0))
+
+
+def test_a_handler_may_drop_what_is_prepared(hf: Holdfast) -> None:
+    for effect in ("a", "b"):
+        with Job(held(hf), hf.store).transaction() as tx:
+            tx.execute("insert into effects values (%s)", (effect,))
+            tx.execute("deallocate all")
+    assert (effects(hf), live_and_over(hf)) == (["a", "b"], (0, 2))
 
 
 def test_a_lost_connection_is_an_outage_on_a_handlers_thread_too(hf: Holdfast) -> None:

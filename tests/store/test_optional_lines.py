@@ -73,15 +73,27 @@ def test_a_block_may_be_the_end_of_a_query() -> None:
     assert chosen(last, frozenset({"few"})) == "select id from t\n where true\n   and id < 9\n"
 
 
-def test_only_queries_of_the_admin_enqueues_claims_ends_and_reaps_have_optional_lines(dialect: Dialect) -> None:
-    admin = {"jobs_list", "jobs_count", "dead_groups", "finished_pick", "audit_list"}
-    # Only PostgreSQL answers for a batch of unique jobs by their ids.
-    unique = {"enqueue_many"} if dialect.name == "postgres" else set()
+def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_optional_lines(dialect: Dialect) -> None:
+    admin = {"jobs_list", "jobs_count", "dead_groups", "finished_pick", "audit_list", "schedules_list", "queue_lags"}
     # What settles a batch leaves jobs with followers alone until their turn; a wake may name what is over.
     ends = {"finish", "drop", "put_back", "wake"}
     # Only PostgreSQL sends a completion and the COMMIT in one message.
     ends |= {"finish_one", "drop_one"} if dialect.name == "postgres" else set()
-    assert set(optional(dialect)) == admin | {"enqueue", "enqueue_alike", "claim", "reap_pick"} | ends | unique
+    # What claims from queues with order or limits, and what is read of them by hand.
+    lines = {"tickets", "line_heads", "line_lease", "lines_idle", "lines_list", "lines_next", "queue_settings"}
+    # What is written for all children of a parent, or for those that a worker has claimed; and a list in pages.
+    chains = {"waits_moved", "waits_end", "joins_orphans"}
+    # Those who wait may mark the jobs of some queues only.
+    waits = {"results_mark"}
+    assert (
+        set(optional(dialect))
+        == admin
+        | {"enqueue", "enqueue_alike", "enqueue_many", "debounce_take", "claim", "reap_pick", "schedule_tick"}
+        | ends
+        | lines
+        | chains
+        | waits
+    )
 
 
 def test_both_dialects_choose_by_the_same_names() -> None:
@@ -97,6 +109,7 @@ def test_both_dialects_choose_by_the_same_names() -> None:
         "enqueue_many": {"unique"},
         "finish_one": {"or_fail"},
         "reap_pick": {"lock"},
+        "tickets": {"queues", "lane_queues"},
     }
     # Only SQLite answers for a batch by a statement of its own, if it is asked for the batch as a whole.
     assert all(lite[name] - {"named", "whole"} <= pg.get(name, set()) for name in lite)

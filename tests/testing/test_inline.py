@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import aiosqlite
 import psycopg
@@ -15,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from holdfast import Bulk, Cancel, Fatal, Holdfast, Job, Retry, Snooze, admin
 from holdfast.errors import WrongColour
+from holdfast.testing import Clock
 from holdfast.testing.inline import aassert_enqueued, aenqueued, arun_due, assert_enqueued, enqueued, run_due
 
 
@@ -324,3 +326,107 @@ def test_run_due_in_djangos_tests_leaves_the_development_database_alone(engine, 
         "own database": ["hello"],
         "after the tests": ["hello"],
     }
+
+
+def test_a_schedule_is_tried_out_by_letting_time_pass(hf):
+    days = []
+
+    @hf.job
+    def report(job: Job, day: str) -> None:
+        days.append((day, job.headers["holdfast-schedule"]))
+
+    hf.schedule("nightly", report.bind(day="yesterday"), cron="0 2 * * *", timezone="Europe/Berlin")
+    assert run_due(hf) == []
+    assert [one.kind for one in run_due(hf, ahead=timedelta(days=1))] == ["report"]
+    assert days == [("yesterday", "nightly")]
+    # That tick is over; two days from now the next one has come, and only that.
+    assert run_due(hf, ahead=timedelta(days=1)) == []
+    assert len(run_due(hf, ahead=timedelta(days=2))) == 1
+
+
+def test_a_schedule_is_tried_out_at_a_time_of_the_tests_choice(hf):
+    ran = []
+
+    @hf.job
+    def report(job: Job) -> None:
+        ran.append(job.headers["holdfast-tick"])
+
+    hf.schedule("hourly", report.bind(), cron="0 * * * *", catch_up="all")
+    clock = Clock(hf.store)
+    clock.now = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+    run_due(hf)
+    clock.advance(timedelta(hours=3))
+    run_due(hf)
+    assert [tick[11:16] for tick in ran] == ["01:00", "02:00", "03:00"]
+
+
+def test_what_is_paused_does_not_run_inline(hf):
+    ran = []
+
+    @hf.job(queue="mail")
+    def send(n: int) -> None:
+        ran.append(f"send {n}")
+
+    @hf.job(queue="mail")
+    def count(n: int) -> None:
+        ran.append(f"count {n}")
+
+    @hf.job(queue="orders", key="a")
+    async def ship(n: int) -> None:
+        ran.append(f"ship {n}")
+
+    hf.queue("orders", ordered=True)
+    hf.pause(kind="send")
+    hf.pause("orders")
+    for n in (1, 2):
+        send.enqueue(n)
+        count.enqueue(n)
+        ship.enqueue(n)
+    run_due(hf)
+    assert ran == ["count 1", "count 2"]
+    hf.pause("mail")
+    count.enqueue(3)
+    assert run_due(hf) == []
+    hf.resume("orders")
+    run_due(hf)
+    assert ran[2:] == ["ship 1", "ship 2"]
+    hf.resume("mail")
+    hf.resume(kind="send")
+    run_due(hf)
+    assert sorted(ran[4:]) == ["count 3", "send 1", "send 2"]
+
+
+def test_jobs_behind_one_that_is_to_be_cancelled_run_too(hf):
+    ran = []
+
+    @hf.job
+    def bad() -> None:
+        raise Fatal("no")
+
+    @hf.job
+    def child() -> None: ...
+
+    @hf.job
+    def last() -> None:
+        ran.append("last")
+
+    second = child.using(after=[bad.enqueue()], after_dead="cancel").enqueue()
+    last.using(after=[second]).enqueue()
+    run_due(hf, raise_errors=False)
+    assert ran == ["last"]
+
+
+def test_very_many_jobs_that_wait_for_a_parent_hold_nothing_up(hf):
+    @hf.job
+    def parent() -> None: ...
+
+    @hf.job
+    def child() -> None: ...
+
+    @hf.job
+    def other() -> None: ...
+
+    later = parent.using(run_after=3600).enqueue()
+    hf.enqueue_many([child.using(after=[later]).bind() for _ in range(1100)])
+    other.enqueue()
+    assert [one.kind for one in run_due(hf)] == ["other"]

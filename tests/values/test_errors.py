@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,34 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.errors import ConfigError, Fatal, HoldfastError, redact
+from holdfast.values.views import JobView
 
+ENDED = JobView(
+    id="0190",
+    state="dead",
+    queue="mail",
+    kind="send",
+    priority=0,
+    attempts=2,
+    max_attempts=2,
+    fence=2,
+    key=None,
+    unique=None,
+    payload="{}",
+    headers=None,
+    progress=None,
+    result=None,
+    errors=[{"type": "Cancelled", "message": "at postgresql://ann:s3cret@db/shop"}],
+    available_at=datetime(2026, 5, 1, tzinfo=UTC),
+    created_at=datetime(2026, 5, 1, tzinfo=UTC),
+    leased_at=None,
+    lease_expires_at=None,
+    leased_by=None,
+    finished_at=None,
+    group=None,
+    replays=0,
+    cancel_requested=False,
+)
 SAMPLES: list[HoldfastError] = [
     errors.ConfigError("prefix", "must be lower case", "Bad"),
     errors.DriverMissing("psycopg", "postgres", "No module named 'psycopg'"),
@@ -35,6 +63,10 @@ SAMPLES: list[HoldfastError] = [
     errors.LeaseLost("0190", 3),
     errors.LeasesLost(),
     errors.JobNotFound("0190"),
+    errors.JobDead(ENDED),
+    errors.JobCancelled(ENDED),
+    errors.WouldBlock("hf.result()", "await hf.aresult()"),
+    errors.ScheduleNotFound("nightly"),
     errors.NotSupported("pdo:jobs", "cancel", "knows no cancel. Delete its row."),
     errors.Conflict("a leased job cannot be replayed"),
     errors.TimedOut(5),
@@ -66,6 +98,11 @@ def test_the_samples_cover_every_error_and_the_docstring_draws_it() -> None:
         (errors.SchemaMismatch(1, 2), "holdfast migrate apply"),
         (errors.SchemaMismatch(3, 2), "upgrade holdfast"),
         (errors.NoTransaction("mail"), "leave out tx="),
+        (errors.JobNotFound("0190"), "never committed"),
+        (errors.JobNotFound("0190", ended=True), "also where you wait"),
+        (errors.JobDead(ENDED), "Cancelled: at postgresql://ann:***@db/shop. `holdfast dead show 0190` has every"),
+        (errors.JobCancelled(ENDED), "was cancelled: at postgresql://ann:***@db/shop. `holdfast jobs show 0190`"),
+        (errors.WouldBlock("hf.result()", "await hf.aresult()"), "Use await hf.aresult() instead"),
         (errors.WrongColour("enqueue", "aenqueue"), "Call aenqueue"),
         (errors.UnknownKind("mial", ["mail"]), "Did you mean 'mail'"),
         (errors.UnknownKind("mail", []), "import the modules"),

@@ -29,8 +29,10 @@ def test_there_is_a_keyword_for_everything_that_a_worker_takes() -> None:
 WRONG: dict[str, typing.Callable[[typing.Any, typing.Any], object]] = {
     "txx: using() takes no such option (did you mean tx?); got 1": lambda _, send: send.using(txx=1),
     "order_id: hf.enqueue() takes no such option (it takes tx, notify, queue, priority, run_after, key, "
-    "idempotency_key, window, unique, max_attempts, lease, headers, check; the arguments of the job go into its "
-    'payload: hf.enqueue(kind, {"order_id": …})); got 1': lambda hf, _: hf.enqueue("send", order_id=1),
+    "idempotency_key, window, unique, debounce, throttle, expires, max_attempts, lease, headers, after, after_dead, "
+    'check; the arguments of the job go into its payload: hf.enqueue(kind, {"order_id": …})); got 1': lambda hf, _: (
+        hf.enqueue("send", order_id=1)
+    ),
     "chek: hf.bind() takes no such option (did you mean check?; the arguments of the job go into its payload: "
     'hf.enqueue(kind, {"chek": …})); got 1': lambda hf, _: hf.bind("send", chek=1),
     "concurency: hf.worker() takes no such option (did you mean concurrency?); got 1": lambda hf, _: hf.worker(

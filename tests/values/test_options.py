@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
+from holdfast.values.debounce import Debounce, Throttle
 from holdfast.values.options import (
     EnqueueOptions,
     HandlerOptions,
@@ -57,7 +59,7 @@ def test_a_lease_is_as_long_as_the_tables_can_keep() -> None:
 
 def test_a_kind_is_a_short_name() -> None:
     assert kind_name("mail.send") == "mail.send"
-    for bad in ("", "x" * 101, "a\0b", None):
+    for bad in ("", "x" * 101, "a\0b", None, "index (throttle)"):
         with pytest.raises(ConfigError, match="kind"):
             kind_name(bad)
 
@@ -94,6 +96,20 @@ def test_a_kind_is_a_short_name() -> None:
         ("headers", {"headers": {1: "a"}}),
         ("headers", {"headers": {"a": "\0"}}),
         ("headers", {"headers": ["a"]}),
+        ("headers", {"headers": {"holdfast-expires": "+1"}}),
+        ("debounce", {"debounce": "doc:7"}),
+        ("throttle", {"throttle": Debounce("doc:7", wait=1)}),
+        ("throttle", {"debounce": Debounce("doc:7", wait=1), "throttle": Throttle("doc:7", window=1)}),
+        ("run_after", {"debounce": Debounce("doc:7", wait=1), "run_after": 5}),
+        ("unique", {"debounce": Debounce("doc:7", wait=1), "unique": "u"}),
+        ("idempotency_key", {"debounce": Debounce("doc:7", wait=1), "idempotency_key": "k"}),
+        ("idempotency_key", {"throttle": Throttle("doc:7", window=1), "idempotency_key": "k"}),
+        ("window", {"throttle": Throttle("doc:7", window=1), "window": 60}),
+        ("expires", {"expires": 0}),
+        ("expires", {"expires": -1}),
+        ("expires", {"expires": "tomorrow"}),
+        ("expires", {"expires": datetime(2030, 1, 1)}),
+        ("expires", {"expires": datetime(9999, 1, 1, tzinfo=UTC)}),
     ],
 )
 def test_a_bad_enqueue_option_is_refused_by_name(field: str, options: dict[str, Any]) -> None:
@@ -111,6 +127,41 @@ def test_run_after_is_a_delay_or_a_moment() -> None:
     assert (options.delay, options.at) == (None, datetime(2030, 1, 1, 12, tzinfo=UTC))
     assert options.at is not None
     assert options.at.tzinfo is UTC
+
+
+def test_a_debounce_waits_ten_times_as_long_at_most_unless_it_says_otherwise() -> None:
+    assert Debounce("doc:7", wait=timedelta(seconds=5)) == Debounce("doc:7", wait=5.0, max_wait=50)
+    said = Debounce("doc:7", wait=0.25, max_wait=timedelta(minutes=1))
+    assert (said.key, said.wait_ms, said.max_wait_ms) == ("doc:7", 250, 60_000)
+    assert Debounce("doc:7", wait=0).max_wait_ms == 0
+    assert Throttle("doc:7", window=timedelta(minutes=1)).window_ms == 60_000
+
+
+@pytest.mark.parametrize(
+    "field, make",
+    [
+        ("debounce", lambda: Debounce("", wait=1)),
+        ("debounce", lambda: Debounce("k" * 201, wait=1)),
+        ("wait", lambda: Debounce("k", wait=-1)),
+        ("wait", lambda: Debounce("k", wait="soon")),  # type: ignore[arg-type]
+        ("max_wait", lambda: Debounce("k", wait=5, max_wait=4)),
+        ("max_wait", lambda: Debounce("k", wait=5, max_wait=timedelta(days=40_000))),
+        ("throttle", lambda: Throttle(7, window=1)),  # type: ignore[arg-type]
+        ("window", lambda: Throttle("k", window=0)),
+        ("window", lambda: Throttle("k", window=None)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_bad_debounce_or_throttle_is_refused_by_name(field: str, make: Callable[[], object]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert caught.value.field == field
+
+
+def test_expires_is_a_time_after_the_enqueue_or_a_moment() -> None:
+    assert EnqueueOptions().expiry is None
+    assert {EnqueueOptions(expires=said).expiry for said in (90, 90.0, timedelta(seconds=90))} == {"+90000"}
+    eastern = datetime(2030, 1, 1, 7, tzinfo=timezone(timedelta(hours=-5)))
+    assert EnqueueOptions(expires=eastern).expiry == "2030-01-01T12:00:00+00:00"
 
 
 def test_the_longest_texts_are_counted_in_characters() -> None:

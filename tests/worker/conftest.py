@@ -10,6 +10,7 @@ from holdfast import Holdfast
 from holdfast.store.dialects import SCHEMA_VERSION
 from holdfast.worker import streaks
 from tests.servers import MariaDB, MySQL, Postgres
+from tests.worker.asking import Asker
 from tests.worker.processes import Crew, crew_on
 from tests.worker.stage import Stage
 
@@ -95,3 +96,9 @@ def pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """What the worker takes every handler for, whatever it does."""
     monkeypatch.setattr(streaks, "QUICK_SECONDS", 0.0 if request.param == "slow" else 1e9)
     return str(request.param)
+
+
+@pytest.fixture(params=["sync", "async"])
+def asker(request: pytest.FixtureRequest) -> Asker:
+    """Asks for results in one colour."""
+    return Asker(request.param)

@@ -86,16 +86,16 @@ def test_a_call_given_up_on_before_it_starts_never_starts() -> None:
 
 
 def slots(**fields: Any) -> Any:
-    usual = {"count": 20, "finished": 0, "busy": 0.0, "buffer": [], "occupied": 0, "running_of": lambda *_: 0}
-    return SimpleNamespace(**usual | fields)
+    usual = {"count": 20, "finished": 0, "busy": 0.0, "buffer": [], "stints": [], "lingering": [], "occupied": 0}
+    return SimpleNamespace(**usual | {"running_of": lambda *_: 0} | fields)
 
 
-class FakeHandler(SimpleNamespace):
+class Hashable(SimpleNamespace):
     __hash__ = object.__hash__
 
 
 def handler(concurrency: int | None = None, size: int = 1) -> Any:
-    return FakeHandler(options=SimpleNamespace(lease=30.0, concurrency=concurrency), size=size)
+    return Hashable(options=SimpleNamespace(lease=30.0, concurrency=concurrency), size=size)
 
 
 SOURCE = JobsSource(["mail"], {"act": handler()})
@@ -271,7 +271,7 @@ def test_waiting_jobs_are_looked_at_again_when_the_oldest_has_waited_too_long(mo
     holdings = SimpleNamespace(
         take_back=slots.take_back,
         give_back=lambda works, **_: given.extend(works),
-        oldest_waiting=lambda otherwise: min((work.taken for work in slots.waiting()), default=otherwise),
+        oldest_waiting=lambda otherwise: min((work.ready for work in slots.waiting()), default=otherwise),
     )
     demand = SimpleNamespace(start_anew=lambda: None)
     part = give_back.GiveBack(SimpleNamespace(holdings=holdings, demand=demand))  # type: ignore[arg-type]
@@ -282,12 +282,12 @@ def test_waiting_jobs_are_looked_at_again_when_the_oldest_has_waited_too_long(mo
 
     assert next_in() == give_back.LONGEST_WAIT_SECONDS
     slots.buffer.extend(
-        SimpleNamespace(taken=taken, slot=None, lease=SimpleNamespace(lapses=0)) for taken in (99.5, 99.0, 97.0)
+        Hashable(ready=ready, slot=None, next=None, lease=SimpleNamespace(lapses=0)) for ready in (99.5, 99.0, 97.0)
     )  # type: ignore[misc]
     assert next_in() == give_back.LONGEST_WAIT_SECONDS - 1.0
-    assert [work.taken for work in given] == [97.0]
+    assert [work.ready for work in given] == [97.0]
     now += give_back.LONGEST_WAIT_SECONDS - 1.0
     assert next_in() == give_back.LEAST_PAUSE_SECONDS
     now += give_back.LEAST_PAUSE_SECONDS
     next_in()
-    assert [work.taken for work in given] == [97.0, 99.0]
+    assert [work.ready for work in given] == [97.0, 99.0]

@@ -38,8 +38,9 @@ class SimpleWork(SimpleNamespace):
             slot=None,
             interrupt=None,
             job=None,
+            next=None,
             started=0.0,
-            taken=0.0,
+            ready=0.0,
         )
 
     __hash__ = object.__hash__
@@ -160,6 +161,7 @@ class InBatches(Acts):
 
 class Handled:
     is_async = True
+    linger = 0.0
     options = SimpleNamespace(concurrency=None)
 
 

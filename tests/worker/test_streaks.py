@@ -305,7 +305,7 @@ def made() -> tuple[Slots, Callable[..., Any]]:
 
     def work(name: str) -> Any:
         lease, handler = SimpleNamespace(lapses=0), SimpleNamespace(options=SimpleNamespace(timeout=None))
-        return Named(name, executor=executor, lease=lease, handler=handler, slot=None, job=None, taken=0.0)
+        return Named(name, executor=executor, lease=lease, handler=handler, slot=None, job=None, next=None, ready=0.0)
 
     return Slots(1, lambda _: None, lambda: None), work
 

@@ -1,4 +1,4 @@
-"""What people do to our own jobs: count, list, show, retry, cancel, replay, discard; and how healthy the tables are.
+"""What people do to our own jobs: look, retry, cancel, change, replay, discard, pause; and how healthy the tables are.
 
 Flows only, used by the command line and whatever else shows jobs; `JobsDesk` has them as every `Desk` has. What workers
 do belongs to `jobs`.
@@ -24,6 +24,18 @@ from holdfast.admin.jobs import replay as replay
 from holdfast.admin.jobs import retry as retry
 from holdfast.admin.jobs import run_now as run_now
 from holdfast.admin.jobs import show as show
+from holdfast.admin.pausing import HeldUp as HeldUp
+from holdfast.admin.pausing import held_up as held_up
+from holdfast.admin.pausing import pause as pause
+from holdfast.admin.pausing import resume as resume
+from holdfast.admin.queues import LineView as LineView
+from holdfast.admin.queues import change_queue as change_queue
+from holdfast.admin.queues import list_lines as list_lines
+from holdfast.admin.queues import start_lines as start_lines
+from holdfast.admin.queues import stop_lines as stop_lines
+from holdfast.admin.reading import get as get
+from holdfast.admin.reading import read as read
+from holdfast.admin.recording import prune_audit as prune_audit
 from holdfast.life.listing import Wanted as Wanted
 from holdfast.values.views import AuditLine as AuditLine
 from holdfast.values.views import DeadGroup as DeadGroup

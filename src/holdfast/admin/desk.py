@@ -7,15 +7,16 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Literal
 
-from holdfast.admin import examine
+from holdfast.admin import examine, recording
 from holdfast.admin import jobs as admin
+from holdfast.admin.family import family
 from holdfast.admin.jobs import LONGEST_LIST, STATES, Filter
 from holdfast.errors import ConfigError
 from holdfast.flow import Flow, Steps, flow
 from holdfast.jobs import pruning
 from holdfast.life.desk import Desk
 from holdfast.life.findings import Finding
-from holdfast.life.listing import EVERYTHING, After, Count, Kept, Page, Replays, Wanted
+from holdfast.life.listing import EVERYTHING, After, Count, Family, Kept, Page, Replays, Wanted
 from holdfast.values.ids import parse_id
 from holdfast.values.views import AuditLine, DeadGroup, JobView
 
@@ -27,7 +28,7 @@ class JobsDesk(Desk):
 
     name = "jobs"
     states: ClassVar[tuple[str, ...]] = STATES
-    checks: ClassVar[tuple[str, ...]] = ("lag", "leases", "dead-letters")
+    checks: ClassVar[tuple[str, ...]] = ("lag", "pauses", "leases", "dead-letters", "batches")
     has_retention: ClassVar[bool] = True
 
     @flow
@@ -63,14 +64,19 @@ class JobsDesk(Desk):
     def show(self, row_id: str, *, dead: bool = False) -> Flow[JobView]:
         return admin.show(row_id)
 
+    def family(self, row: JobView) -> Flow[Family]:
+        return family(row)
+
     @flow
     def examine(
         self, lag_seconds: float = 60.0, *, served: Collection[str] | None = None, only: str | None = None
     ) -> Steps[list[Finding]]:
         looks = {
             "lag": lambda: examine.lag(lag_seconds, served),
+            "pauses": examine.pauses,
             "leases": examine.leases,
             "dead-letters": examine.dead_letters,
+            "batches": examine.batches,
         }
         found: list[Finding] = []
         for name in self.checks if only is None else (only,):
@@ -112,6 +118,12 @@ class JobsDesk(Desk):
 
     def prune_keys(self, *, limit: int = 1000) -> Flow[int]:
         return pruning.prune_keys(limit=limit)
+
+    def count_audit(self, older: timedelta) -> Flow[int]:
+        return recording.count_older(int(older.total_seconds() * 1000))
+
+    def prune_audit(self, older: timedelta, *, limit: int = 1000) -> Flow[int]:
+        return recording.prune_audit(int(older.total_seconds() * 1000), limit=limit)
 
 
 def typed_id(typed: str) -> str:

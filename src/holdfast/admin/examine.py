@@ -1,4 +1,4 @@
-"""What can be wrong with our jobs: queues that are behind, leases that nobody takes back, dead letters.
+"""What can be wrong with our jobs: queues that are behind or paused, leases that nobody takes back, dead letters.
 
 Flows for `doctor` and the like. Nothing here writes.
 """
@@ -10,7 +10,9 @@ from datetime import timedelta
 
 from holdfast.admin.health import clock
 from holdfast.admin.jobs import dead_groups, expired_leases, oldest_pending
-from holdfast.flow import Steps, flow
+from holdfast.admin.pausing import held_up
+from holdfast.flow import Steps, ask, flow, text_of
+from holdfast.jobs import pauses as paused_now
 from holdfast.life.findings import Finding, of_letters
 from holdfast.values.words import age, plural
 
@@ -18,13 +20,18 @@ from holdfast.values.words import age, plural
 UNREAPED = timedelta(seconds=10)
 LEASES_READ = 100
 GROUPS_READ = 1000
+# A batch that is open for this long without a member at work was probably forgotten.
+UNSEALED = timedelta(hours=1)
 
 
 @flow
 def lag(limit_seconds: float, served: Collection[str] | None = None) -> Steps[list[Finding]]:
-    """Find queues whose jobs have been due for longer, or that no live worker serves, where `served` names those."""
+    """Find queues whose jobs have been due for longer, or that no live worker serves, where `served` names those.
+
+    What is paused is not behind: `pauses` tells of it.
+    """
     found = []
-    for queue in (yield from oldest_pending().start()):
+    for queue in (yield from oldest_pending(unpaused=True).start()):
         waiting = f"queue {queue.queue}: {queue.due:,} due, the oldest for {age(queue.oldest_seconds)}"
         if served is not None and queue.queue not in served:
             do = f"start one: `holdfast worker APP --queues {queue.queue}`"
@@ -34,6 +41,22 @@ def lag(limit_seconds: float, served: Collection[str] | None = None) -> Steps[li
             do = f"add workers or --concurrency; see in {look} whether it is a kind that no worker handles"
             found.append(Finding("lag", "warning", waiting, do))
     return found or [Finding("lag", "ok", f"no job has been due for more than {age(limit_seconds)}")]
+
+
+@flow
+def pauses() -> Steps[list[Finding]]:
+    """Tell what is paused, and how much waits for it to be resumed."""
+    waiting = {(one.scope, one.name): one for one in (yield from held_up().start())}
+    found = []
+    for one in (yield from paused_now().start()):
+        late = waiting.get((one.scope, one.name))
+        if late is None:
+            found.append(Finding("pauses", "ok", f"{one}; nothing of it is due"))
+            continue
+        name = one.name if one.scope == "queue" else f"--kind {one.name}"
+        seen = f"{one}; {late.due:,} due, the oldest for {age(late.oldest_seconds)}"
+        found.append(Finding("pauses", "warning", seen, f"`holdfast queues resume {name}` once it may go on"))
+    return found or [Finding("pauses", "ok", "nothing is paused")]
 
 
 @flow
@@ -60,3 +83,16 @@ def dead_letters() -> Steps[list[Finding]]:
     now = yield from clock().start()
     found = yield from dead_groups(limit=GROUPS_READ).start()
     return list(of_letters(found, now)) or [Finding("dead-letters", "ok", "there are none")]
+
+
+@flow
+def batches() -> Steps[list[Finding]]:
+    """Find batches that nobody has sealed although all their members have ended: their callbacks wait for ever."""
+    older_ms = round(UNSEALED.total_seconds() * 1000)
+    rows = yield from ask("joins_unsealed", older_ms=older_ms, limit=GROUPS_READ, alone=True)
+    ids = [text_of(row[0]) for row in rows]
+    if not ids:
+        return [Finding("batches", "ok", "none waits to be sealed and for nothing else")]
+    count = plural(len(ids), "batch whose members have ended is", "batches whose members have ended are")
+    seen = f"{count} not sealed, for an hour or longer: {ids[0]}"
+    return [Finding("batches", "warning", seen, f"seal it, so that its callback runs: `hf.seal({ids[0]!r})`")]

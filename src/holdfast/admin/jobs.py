@@ -12,16 +12,20 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from holdfast.admin.reading import view_of
 from holdfast.admin.recording import record as _record
+from holdfast.chains import CHILD, JOINED, pardon, wait_again
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
 from holdfast.flow import Columns, Steps, ask, flow, number_of, text_of
 from holdfast.life.door import Left, consequences
 from holdfast.life.listing import Wanted
+from holdfast.lines.leaving import LINE_BITS, as_in_line
+from holdfast.lines.stopping import start_for
 from holdfast.values.ids import parse_id
 from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
 from holdfast.values.retry import whole
 from holdfast.values.rows import when
-from holdfast.values.views import AuditLine, DeadGroup, JobView, Lag, QueueCount, decoded, error_records
+from holdfast.values.views import AuditLine, DeadGroup, JobView, Lag, QueueCount, decoded
 
 __all__ = [
     "LONGEST_LIST",
@@ -113,7 +117,7 @@ def list_jobs(
     if after is not None:
         given["older_than" if newest else "newer_than"] = parse_id(after)
     rows = yield from ask("jobs_list", alone=True, limit=_limit(limit), **given)
-    return [_view(row) for row in rows]
+    return [view_of(row) for row in rows]
 
 
 @flow
@@ -139,7 +143,7 @@ def show(job_id: str) -> Steps[JobView]:
     rows = yield from ask("jobs_list", alone=True, limit=1, ids=[_one(job_id)])
     if not rows:
         raise JobNotFound(job_id)
-    return _view(rows[0])
+    return view_of(rows[0])
 
 
 @flow
@@ -154,9 +158,12 @@ def audit(job_id: str | None = None, limit: int = 50) -> Steps[list[AuditLine]]:
 
 
 @flow
-def oldest_pending() -> Steps[list[Lag]]:
-    """Tell how far each queue is behind, the furthest first; queues with nothing due are left out."""
-    rows = yield from ask("queue_lags", alone=True)
+def oldest_pending(unpaused: bool = False) -> Steps[list[Lag]]:
+    """Tell how far each queue is behind, the furthest first; queues with nothing due are left out.
+
+    unpaused: leave out what is paused.
+    """
+    rows = yield from ask("queue_lags", alone=True, unpaused=unpaused or None)
     return [Lag(queue, int(due), int(age_us) / 1e6) for queue, due, age_us in rows]
 
 
@@ -164,7 +171,7 @@ def oldest_pending() -> Steps[list[Lag]]:
 def expired_leases(limit: int = 50) -> Steps[list[JobView]]:
     """Read leases that ran out and that no reaper has taken back yet, the oldest first."""
     rows = yield from ask("jobs_list", alone=True, limit=_limit(limit), expired=True)
-    return [_view(row) for row in rows]
+    return [view_of(row) for row in rows]
 
 
 @flow
@@ -236,10 +243,10 @@ def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "reques
         if rows:
             [[queue, kind, key, fence, followers]] = rows
             yield from _record("cancel", actor, [(job, _place((queue, kind)))])
-            if followers is not None:
-                yield from consequences(
-                    [Left(job, number_of(fence), queue, kind, key, number_of(followers), "cancelled")]
-                )
+            bits = as_in_line(key, None if followers is None else number_of(followers))
+            if bits:
+                left = Left(job, number_of(fence), queue, kind, key, bits, "cancelled", held=False)
+                yield from consequences([left])
             return "cancelled"
         rows = yield from ask("cancel_leased", id=job)
         if rows:
@@ -333,6 +340,7 @@ class _Letter(NamedTuple):
             self.key,
             number_of(self.followers or 0),
             "discarded",
+            held=False,
         )
 
     def detail(self) -> dict[str, Any]:
@@ -360,6 +368,14 @@ def _put_live(letters: Sequence[_Letter], actor: str | None) -> Steps[Replayed]:
     held = [letter for letter in letters if letter.job_id not in back]
     lines = [(letter.job_id, letter.detail() | {"replays": letter.replays + 1}) for letter in replayed]
     yield from _record("replay", actor, lines)
+    in_line = [letter for letter in replayed if letter.key is not None and (letter.followers or 0) & LINE_BITS]
+    yield from start_for([(letter.job_id, letter.queue, str(letter.key)) for letter in in_line])
+    parents = [letter.job_id for letter in replayed if (letter.followers or 0) & JOINED]
+    if parents:
+        yield from wait_again(parents)
+    children = [letter.job_id for letter in replayed if (letter.followers or 0) & CHILD]
+    if children:
+        yield from pardon(children)
     holders = yield from _holders(held)
     conflicts = {letter.job_id: holders.get((letter.kind, letter.unique)) for letter in held}
     return Replayed([letter.job_id for letter in replayed], conflicts)
@@ -438,38 +454,3 @@ def _one(job_id: str) -> str:
 
 def _limit(limit: int) -> int:
     return whole(limit, "limit", 1, LONGEST_LIST)
-
-
-def _view(row: Sequence[Any]) -> JobView:
-    job_id, state, queue, kind, priority, attempts, most, fence, key, unique, payload, *rest = row
-    headers, progress, result, errors, available, created, leased, expires, by, finished, group, replays, *last = rest
-    stop, lapses, waits_for = last
-    return JobView(
-        id=str(job_id),
-        state=state,
-        queue=queue,
-        kind=kind,
-        priority=priority,
-        attempts=attempts,
-        max_attempts=most,
-        fence=fence,
-        key=key,
-        unique=unique,
-        payload=payload,
-        headers=decoded(headers),
-        progress=decoded(progress),
-        result=decoded(result),
-        errors=error_records(errors),
-        available_at=when(available),
-        created_at=when(created),
-        leased_at=None if leased is None else when(leased),
-        lease_expires_at=None if expires is None else when(expires),
-        leased_by=by,
-        finished_at=None if finished is None else when(finished),
-        group=group,
-        replays=replays,
-        cancel_requested=bool(stop),
-        lapses=lapses,
-        # A claim leaves it as it was.
-        waits_for=None if state == "leased" else waits_for,
-    )

@@ -1,4 +1,4 @@
-"""Audit lines: who did what by hand, written in the transaction of the action."""
+"""Audit lines: who did what by hand, written in the transaction of the action, and deleted when they are old."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.flow import Columns, Steps, ask
+from holdfast.flow import Columns, Steps, ask, flow, number_of
 
 
-def record(action: str, actor: str | None, lines: Sequence[tuple[str, dict[str, Any]]]) -> Steps[None]:
-    """Write one line for each (id, detail). The id must be a UUID, as those of our jobs are."""
+def record(action: str, actor: str | None, lines: Sequence[tuple[str | None, dict[str, Any]]]) -> Steps[None]:
+    """Write one line for each (id, detail). The id is a UUID, as those of our jobs are; None: it is not about a job."""
     if lines:
         batch: Columns = {
             "action": [action] * len(lines),
@@ -26,3 +26,20 @@ def is_present() -> Steps[bool]:
     """Tell whether there is a table for audit lines; foreign tables may stand in a database that has none of ours."""
     [[present]] = yield from ask("meta_present")
     return bool(present)
+
+
+@flow
+def prune_audit(older_ms: int, *, limit: int = 1000) -> Steps[int]:
+    """Delete one chunk of audit lines older than `older_ms` milliseconds; fewer than `limit` means: no more.
+
+    Commits: its own, so that no chunk holds locks for long. After a crash: go on with the next chunk.
+    """
+    rows = yield from ask("audit_prune", older_ms=older_ms, limit=limit, alone=True)
+    return len(rows)
+
+
+@flow
+def count_older(older_ms: int) -> Steps[int]:
+    """Count the audit lines that `prune_audit` would delete."""
+    [[count]] = yield from ask("audit_older", older_ms=older_ms, alone=True)
+    return number_of(count)

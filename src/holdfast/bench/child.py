@@ -17,7 +17,7 @@ def beside(name: str) -> Any:
 
 def make(name: str, url: str, prefix: str) -> Any:
     """Make the contestant of that name for this database; its driver is imported only here."""
-    if name in ("holdfast", "one queue"):
+    if name in ("holdfast", "one queue", "plain"):
         return beside("ours").Ours(url, prefix, beside("effects").Effects(prefix))
     if url.startswith("sqlite"):
         from holdfast.bench.raw_sqlite import RawSqlite

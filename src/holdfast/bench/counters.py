@@ -1,4 +1,4 @@
-"""What a server counts: transactions that wrote, bytes of its log, row versions that died, statements."""
+"""What a server counts: transactions that wrote, bytes of its log, row versions that died, statements, CPU time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from holdfast.bench.cpu import mysql_seconds, postgres_seconds
 from holdfast.store.dialects import dialect_for
 from holdfast.values.options import StoreOptions
 
@@ -28,6 +29,7 @@ class Counts:
     log_bytes: float | None = None
     dead_rows: float | None = None
     statements: float | None = None
+    server_us: float | None = None
 
     def since(self, before: Counts) -> dict[str, float]:
         told = {name: (getattr(before, name), getattr(self, name)) for name in self.__slots__}
@@ -45,12 +47,12 @@ class Counters(Protocol):
 
 
 class NoCounters:
-    """SQLite counts nothing."""
+    """SQLite counts nothing, and what it does is done by the worker's process."""
 
     late = False
 
     async def read(self) -> Counts:
-        return Counts()
+        return Counts(server_us=0.0)
 
     def close(self) -> None:
         pass
@@ -72,7 +74,7 @@ class PostgresCounters:
         await asyncio.sleep(HAND_IN)
         commits, log, dead = map(float, self._connection.execute(POSTGRES).fetchone())
         calls = float(self._connection.execute(POSTGRES_CALLS).fetchone()[0]) if self._calls else None
-        return Counts(commits, log, dead, calls)
+        return Counts(commits, log, dead, calls, _us(postgres_seconds(self._connection)))
 
     def close(self) -> None:
         self._connection.close()
@@ -88,10 +90,15 @@ class MysqlCounters:
 
     async def read(self) -> Counts:
         told = {name: float(value) for name, value in self._connection.execute(MYSQL).fetchall()}
-        return Counts(told.get("Handler_commit"), told.get("Innodb_lsn_current"), None, told.get("Questions"))
+        used = _us(mysql_seconds(self._connection))
+        return Counts(told.get("Handler_commit"), told.get("Innodb_lsn_current"), None, told.get("Questions"), used)
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _us(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e6
 
 
 def counters_for(url: str) -> Counters:

@@ -1,8 +1,9 @@
-"""CPU seconds of the machine and of a PostgreSQL server on it, as /proc tells them; None where it does not."""
+"""CPU seconds of the machine, of a process and of a database server, as /proc tells them; None where it does not."""
 
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,42 @@ def machine_seconds() -> float | None:
     return (sum(ticks[:8]) - idle - waiting) / TICKS
 
 
-def server_seconds(url: str) -> float | None:
-    """Return what a PostgreSQL server on this machine used: its first process, the others, and those that ended."""
-    dialect = dialect_for(url, StoreOptions())
-    if dialect.name != "postgres":
+def process_seconds(pid: int) -> float | None:
+    """Return what a process used, all its threads together."""
+    try:
+        _, fields = _stat(pid)
+    except OSError:
         return None
-    raw = dialect.connect(url)
+    return sum(map(int, fields[11:13])) / TICKS
+
+
+def server_seconds(url: str) -> float | None:
+    """Return what the database server used, if it is on this machine and a process of its own."""
+    dialect = dialect_for(url, StoreOptions())
+    if dialect.embedded:
+        return None
+    with closing(dialect.connect(url)) as raw:
+        return postgres_seconds(raw) if dialect.name == "postgres" else mysql_seconds(raw)
+
+
+def postgres_seconds(raw: Any) -> float | None:
+    """Return what a PostgreSQL server on this machine used: its first process, the others, and those that ended."""
     try:
         return _family_seconds(_first_process(raw))
     except (OSError, LookupError):
         return None
-    finally:
-        raw.close()
+
+
+def mysql_seconds(raw: Any) -> float | None:
+    """Return what a MySQL or MariaDB server on this machine used."""
+    try:
+        # It says in which file it wrote its id; where that is another machine's, there is none, or another process.
+        [file] = raw.execute("select @@pid_file").fetchone()
+        pid = int(Path(file).read_text())
+        name, _ = _stat(pid)
+    except (OSError, ValueError):
+        return None
+    return process_seconds(pid) if name.startswith(("mysqld", "mariadbd")) else None
 
 
 def _first_process(raw: Any) -> int:

@@ -23,6 +23,8 @@ class Size:
     drain: int = 60_000
     effects: int = 8_000
     failing: int = 20_000
+    lined: int = 100_000
+    one_key: int = 50_000
     queues: int = 1_000
     samples: int = 100
     rate: int = 1_000
@@ -34,12 +36,12 @@ class Size:
     def quick(cls) -> Size:
         """A smoke run: every row, no figures worth reading."""
         few = cls(one=20, many=200, per_call=100, drain=200, effects=200, failing=200, queues=10, samples=5, rounds=1)
-        return replace(few, rate=100, flow_seconds=0.2, idle_seconds=0.3)
+        return replace(few, lined=200, one_key=200, rate=100, flow_seconds=0.2, idle_seconds=0.3)
 
     def part(self, share: float) -> Size:
         """Drain a part of the jobs only."""
-        names = ("drain", "effects", "failing")
-        return replace(self, **{name: round(getattr(self, name) * share) for name in names})
+        names = ("drain", "effects", "failing", "lined", "one_key")
+        return replace(self, **{name: max(10, round(getattr(self, name) * share)) for name in names})
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,14 @@ CONCURRENCY = 20
 CONCURRENCY_TOGETHER = 50
 
 
+# Queues with order and limits, by name: what is said of them. The limit is one that is never reached.
+SPECIAL: dict[str, dict[str, Any]] = {
+    "ordered": {"ordered": True},
+    "limited": {"concurrency": 1_000_000},
+    "fair": {"fair": True},
+}
+
+
 class Ours:
     """Holdfast on one database, with a table prefix of its own."""
 
@@ -45,6 +53,7 @@ class Ours:
         # By the name of a handler: how it is registered, what it is, and with which options.
         self._kinds: dict[str, tuple[str, Any, dict[str, Any]]] = {
             "async def": ("job", self._noop_async, {}),
+            "keyed": ("job", self._noop_async, {"key": "order:{order}"}),
             "def": ("job", self._noop_def, {}),
             "effect, async def": ("job", self._effect_async, {}),
             "effect, def": ("job", self._effect_def, {}),
@@ -102,11 +111,13 @@ class Ours:
     async def clear(self) -> None:
         empty = "delete from" if self.app.store.embedded else "truncate table"
         with self.app.store.link() as link:
-            for table in ("jobs", "finished"):
+            for table in {"jobs", "finished", "lines"}.intersection(self.app.store.dialect.tables):
                 link.tell(f"{empty} {self.app.store.dialect.table(table)}")
 
-    async def enqueue_one(self, count: int) -> None:
-        noop = self._handler("async def")
+    async def enqueue_one(self, count: int, handler: str = "async def", special: str = "") -> None:
+        noop = self._handler(handler)
+        if special:
+            noop = noop.using(queue=self._queues(True, 1, special)[0])
         for order in range(count):
             noop.enqueue(order=order, amount=12.5)
 
@@ -124,9 +135,21 @@ class Ours:
             await noop.aenqueue(order=order, amount=12.5)
 
     async def enqueue_many(
-        self, count: int, per_call: int, handler: str = "async def", keep: bool = True, queues: int = 1
+        self,
+        count: int,
+        per_call: int,
+        handler: str = "async def",
+        keep: bool = True,
+        queues: int = 1,
+        special: str = "",
+        keys: int = 0,
     ) -> None:
-        each = [self._handler(handler).using(queue=name) for name in self._queues(keep, queues)]
+        each = [self._handler(handler).using(queue=name) for name in self._queues(keep, queues, special)]
+        if keys:
+            # Those of a key are made once, as an application does that says the same of many jobs.
+            [name] = self._queues(keep, queues, special)
+            each = [self._handler(handler).using(queue=name, key=f"key {number}") for number in range(keys)]
+            queues = keys
         for start in range(0, count, per_call):
             orders = range(start, min(start + per_call, count))
             if "bulk" in handler:
@@ -134,7 +157,10 @@ class Ours:
             else:
                 await self._add([each[order % queues].bind(order=order, amount=12.5) for order in orders])
 
-    def _queues(self, keep: bool, queues: int) -> list[str]:
+    def _queues(self, keep: bool, queues: int, special: str = "") -> list[str]:
+        if special:
+            self.app.queue(special, retention=None if keep else 0, **SPECIAL[special])
+            return [special]
         return [KEPT if keep else DELETED] if queues == 1 else [f"queue {number}" for number in range(queues)]
 
     async def _add(self, bound: list[Bound]) -> None:
@@ -143,14 +169,16 @@ class Ours:
         else:
             await self.app.aenqueue_many(bound)
 
-    async def drain(self, count: int, keep: bool, handler: str = "async def", queues: int = 1) -> float:
+    async def drain(
+        self, count: int, keep: bool, handler: str = "async def", queues: int = 1, special: str = "", keys: int = 0
+    ) -> float:
         self._handler(handler)
         self._left = count
         self._failed.clear()
         self._over.clear()
         self._loop = asyncio.get_running_loop()
         concurrency = CONCURRENCY_TOGETHER if "together" in handler else CONCURRENCY
-        worker = self.app.worker(queues=self._queues(keep, queues), concurrency=concurrency)
+        worker = self.app.worker(queues=self._queues(keep, queues, special), concurrency=concurrency)
         began = time.perf_counter()
         async with worker:
             await self._over.wait()
@@ -160,7 +188,7 @@ class Ours:
             return time.perf_counter() - began
 
     async def unfinished(self) -> int:
-        return await self.app.store.arun(admin.count_jobs(admin.Filter(states=("pending", "leased"))))
+        return await self.app.store.arun(admin.count_jobs(admin.Filter(states=("pending", "waiting", "leased"))))
 
     async def effects(self) -> int:
         return int(self.theirs.execute(self.effect.count).fetchone()[0])

@@ -48,14 +48,14 @@ def _version(package: str) -> str | None:
         return None
 
 
-COLUMNS = ("database", "measured", "side", "median", "spread", "of raw", "commits", "log bytes", "dead rows")
+COLUMNS = ("database", "measured", "side", "median", "spread", "of raw", "CPU µs", "commits", "log bytes", "dead rows")
 OF_BEFORE = "of before"
 # The columns that hold words; all others hold numbers.
 WORDS = ("database", "measured", "side", "tables")
 
 
 def table(results: Iterable[Result]) -> Table:
-    title = "holdfast bench: medians of interleaved rounds; the last three columns are the server's cost of one job"
+    title = "holdfast bench: medians of interleaved rounds; the columns behind the ratio are the cost of one job"
     results = list(results)
     drawn = _drawn(title, columns(results))
     for group in lines(results):
@@ -103,7 +103,7 @@ def lines(results: Sequence[Result]) -> Iterator[list[list[str]]]:
         for side, figure in result.figures.items():
             group.append([*names, side, *_shown(result, side, figure), *([_of_before(result, side)] * compared)])
             names = ["", ""]
-        group += [["", "", side, "not measured", *[""] * (5 + compared)] for side in result.missing]
+        group += [["", "", side, "not measured", *[""] * (6 + compared)] for side in result.missing]
         last = result.database
         yield group
 
@@ -113,13 +113,19 @@ def titled(result: Result) -> str:
 
 
 def _shown(result: Result, side: str, figure: Figure) -> list[str]:
-    costs = [figure.costs.get(name) for name in ("commits", "log_bytes", "dead_rows")]
+    costs = [_cpu_us(figure), *(figure.costs.get(name) for name in ("commits", "log_bytes", "dead_rows"))]
     return [
         number(figure.median),
         _spread(figure.low, figure.high),
         _of_reference(result, side),
         *("" if cost is None else f"{cost:,.0f}" if cost >= 100 else f"{cost:.2g}" for cost in costs),
     ]
+
+
+def _cpu_us(figure: Figure) -> float | None:
+    """Add up what worker and server used, where both are known."""
+    used = [figure.costs.get(name) for name in ("worker_us", "server_us")]
+    return None if None in used else sum(one for one in used if one is not None)
 
 
 def _of_reference(result: Result, side: str) -> str:

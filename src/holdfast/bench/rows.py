@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.bench.counters import Counters
 from holdfast.bench.measure import Reading, Row, Size, Unit
@@ -31,6 +31,26 @@ FAILING = {
     "handler raises once, own words": "raises, own words",
 }
 
+
+class Shape(NamedTuple):
+    """Jobs of a queue with order or limits: what is said of it (`ours.SPECIAL`), what a side must be able to do for it,
+    how many jobs by the field of `Size`, and how many of them have the same key (0: all, None: they have none).
+    """
+
+    said: str
+    needs: str
+    jobs: str
+    each: int | None
+
+
+SPECIAL = {
+    "drain, ordered, 10 a key": Shape("ordered", "ordered", "lined", 10),
+    "drain, ordered, one key": Shape("ordered", "one key", "one_key", 0),
+    "drain, ordered, a key each": Shape("ordered", "ordered", "lined", 1),
+    "drain, limited": Shape("limited", "limited", "drain", None),
+    "drain, fair": Shape("fair", "fair", "lined", 10),
+}
+
 Draining = Callable[..., Awaitable[Reading]]
 
 
@@ -48,10 +68,15 @@ def rows(size: Size, counters: Counters, *, embedded: bool) -> list[Row]:
     return [
         *alone,
         Row(f"enqueue {size.per_call:,} a call", "jobs/s", "many", partial(enqueue_many, size=size)),
+        *enqueues_in_order(size),
         Row("drain, async def, kept", "jobs/s", "kept", partial(draining, handler="async def", keep=True)),
         Row("drain, async def, deleted", "jobs/s", "deleted", partial(draining, handler="async def", keep=False)),
         Row("drain, def, kept", "jobs/s", "def", partial(draining, handler="def", keep=True)),
         Row("drain, many queues", "jobs/s", "queues", partial(many_queues, draining, size), reference="one queue"),
+        *(
+            Row(name, "jobs/s", shape.needs, partial(special, draining, size, shape), reference="plain")
+            for name, shape in SPECIAL.items()
+        ),
         *(Row(name, "jobs/s", "effect", partial(effect, draining, size, handler)) for name, handler in EFFECTS.items()),
         *(Row(name, "jobs/s", "failing", partial(fail, draining, size, handler)) for name, handler in FAILING.items()),
         Row(f"flow of {size.rate:,}/s", "ms", "flow", partial(flow, size=size), quantiles=(0.5, 0.99)),
@@ -60,43 +85,70 @@ def rows(size: Size, counters: Counters, *, embedded: bool) -> list[Row]:
     ]
 
 
-def _one(call: str, size: Size) -> Callable[[Side], Awaitable[Reading]]:
+def _one(call: str, size: Size) -> Callable[..., Awaitable[Reading]]:
     return partial(enqueue_one, call=call, size=size)
 
 
-async def enqueue_one(side: Side, call: str, size: Size) -> Reading:
+async def enqueue_one(side: Side, call: str, size: Size, **more: Any) -> Reading:
     await side.do("clear")
-    await side.do(call, count=WARM_UP)
-    return Reading([size.one / await side.timed(call, count=size.one)])
+    await side.do(call, count=WARM_UP, **more)
+    return Reading([size.one / await side.timed(call, count=size.one, **more)])
 
 
-async def enqueue_many(side: Side, size: Size) -> Reading:
+async def enqueue_many(side: Side, size: Size, **more: Any) -> Reading:
     await side.do("clear")
-    await side.do("enqueue_many", count=size.per_call, per_call=size.per_call)
-    return Reading([size.many / await side.timed("enqueue_many", count=size.many, per_call=size.per_call)])
+    await side.do("enqueue_many", count=size.per_call, per_call=size.per_call, **more)
+    return Reading([size.many / await side.timed("enqueue_many", count=size.many, per_call=size.per_call, **more)])
 
 
 async def drain(
-    side: Side, size: Size, counters: Counters, handler: str, keep: bool = True, count: int = 0, **more: int
+    side: Side, size: Size, counters: Counters, handler: str, keep: bool = True, count: int = 0, **more: Any
 ) -> Reading:
     """Drain once; where only then the server knows all that it did, its process ends afterwards."""
     count = count or max(1, round(size.drain * side.spec.share))
     await side.do("clear")
     await side.do("enqueue_many", count=count, per_call=size.per_call, handler=handler, keep=keep, **more)
-    before = await counters.read()
+    before, used = await counters.read(), side.cpu_seconds()
     seconds = await side.do("drain", count=count, keep=keep, handler=handler, **more)
+    worked = side.cpu_seconds()
     left = await side.do("unfinished")
     if left:
         raise AssertionError(f"{side.name} says that it drained the queue, and {left} jobs are left")
     if counters.late:
         await side.stop()
     costs = (await counters.read()).since(before)
-    return Reading([count / seconds], {name: value / count for name, value in costs.items() if name != "statements"})
+    costs.pop("statements", None)
+    if used is not None and worked is not None:
+        costs["worker_us"] = (worked - used) * 1e6
+    return Reading([count / seconds], {name: value / count for name, value in costs.items()})
 
 
 async def many_queues(draining: Draining, size: Size, side: Side) -> Reading:
     """Drain jobs of many queues by a worker that serves them all; the reference has them in one."""
     return await draining(side, handler="async def", queues=1 if side.name == "one queue" else size.queues)
+
+
+async def special(draining: Draining, size: Size, shape: Shape, side: Side) -> Reading:
+    """Drain a queue with order or limits; the reference has as many jobs without keys in a plain one."""
+    count = max(1, round(getattr(size, shape.jobs) * side.spec.share_of(shape.needs)))
+    if side.name == "plain":
+        return await draining(side, handler="async def", count=count)
+    keys = 0 if shape.each is None else max(1, count // shape.each) if shape.each else 1
+    return await draining(side, handler="async def", count=count, keys=keys, special=shape.said)
+
+
+def enqueues_in_order(size: Size) -> list[Row]:
+    """List the enqueues to an ordered queue, each with a key made of its arguments; the reference has neither."""
+    one, many = _one("enqueue_one", size), partial(enqueue_many, size=size)
+    name = f"enqueue {size.per_call:,} a call, ordered"
+    return [
+        Row("enqueue one, ordered", "jobs/s", "keyed", partial(keyed, one), often=7, reference="plain"),
+        Row(name, "jobs/s", "keyed", partial(keyed, many), often=3, reference="plain"),
+    ]
+
+
+async def keyed(enqueue: Callable[..., Awaitable[Reading]], side: Side) -> Reading:
+    return await (enqueue(side) if side.name == "plain" else enqueue(side, handler="keyed", special="ordered"))
 
 
 async def effect(draining: Draining, size: Size, handler: str, side: Side) -> Reading:

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.bench.counters import counters_for
 from holdfast.bench.measure import Result, Size, excused, measured
 from holdfast.bench.rows import rows
-from holdfast.bench.side import BY_HAND, EVERYTHING, Side, Spec, before, child
+from holdfast.bench.side import BY_HAND, EVERYTHING, LINED, Side, Spec, before, child
 from holdfast.store.dialects import dialect_for
 from holdfast.values.options import StoreOptions
 
@@ -24,6 +24,8 @@ Said = Callable[[str], None]
 ONE_BY_ONE = child("one by one", frozenset({"kept"}), share=0.03)
 # Ours once more: what many queues are compared with.
 ONE_QUEUE = child("one queue", frozenset({"queues"}), apart="_one_queue")
+# And again: what queues with order and limits are compared with.
+PLAIN = child("plain", LINED, apart="_plain")
 # Elsewhere a drain is several times slower than on PostgreSQL, and no truer for taking minutes.
 SHARE = {"PostgreSQL": 1.0, "SQLite": 0.5, "MariaDB": 0.3, "MySQL": 0.3}
 
@@ -70,7 +72,7 @@ def specs_for(name: str, peers: Sequence[Spec], checkout: Path | None = None) ->
     apart = [ONE_BY_ONE] if name in ("MariaDB", "MySQL") else []
     guests = [peer for peer in peers if name in peer.databases]
     other = [] if checkout is None else [before(checkout, can)]
-    return [child("holdfast", can), *other, child("raw", BY_HAND - cannot), ONE_QUEUE, *apart, *guests]
+    return [child("holdfast", can), *other, child("raw", BY_HAND - cannot), ONE_QUEUE, PLAIN, *apart, *guests]
 
 
 @asynccontextmanager

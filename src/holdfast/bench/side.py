@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from holdfast.bench.cpu import process_seconds
 from holdfast.errors import ConfigError
 
 LONGEST_LINE = 1 << 26
@@ -21,14 +22,17 @@ ENDING = 5.0
 BY_HAND = frozenset(
     {"one", "one in tx", "one async", "many", "kept", "deleted", "def", "effect", "failing", "latency", "flow", "idle"}
 )
-EVERYTHING = BY_HAND | {"queues"}
+# What a queue with order or limits is compared with is ours, too, so the raw loops have nothing to show there.
+LINED = frozenset({"ordered", "one key", "limited", "fair", "keyed"})
+EVERYTHING = BY_HAND | LINED | {"queues"}
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
     """What stands in the report: its name, how to start it, and the rows that it can do.
 
-    share: the part of the jobs it drains in a round, for those that would take minutes.
+    share: the part of the jobs it drains in a round, for those that would take minutes; `shares` by what a row needs,
+    where that is another one.
     apart: what its tables have behind the prefix, where two sides would take the same ones.
     guest: another project's; when it fails, the run goes on without it and says so.
     databases: where a guest of `make bench` takes part.
@@ -42,6 +46,10 @@ class Spec:
     guest: bool = False
     apart: str = ""
     databases: tuple[str, ...] = ("PostgreSQL",)
+    shares: dict[str, float] = field(default_factory=dict)
+
+    def share_of(self, needs: str) -> float:
+        return self.shares.get(needs, self.share)
 
 
 def child(name: str, can: frozenset[str] = EVERYTHING, share: float = 1.0, apart: str = "") -> Spec:
@@ -122,6 +130,10 @@ class Side:
         if "error" in answer:
             raise RuntimeError(f"{self.name}: {answer['error']}")
         return answer
+
+    def cpu_seconds(self) -> float | None:
+        """Return what its process used since it started; None where that is not to be known."""
+        return None if self._child is None else process_seconds(self._child.process.pid)
 
     @cached_property
     def producer(self) -> Side:

@@ -22,6 +22,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _File = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS = (
     click.option("--quick", is_flag=True, help="A few jobs of each: to see that it runs, not how fast."),
+    click.option(
+        "--part",
+        type=click.FloatRange(0, 1, min_open=True),
+        default=1.0,
+        help="Drain this part of the jobs only, for a shorter run: 0.1 is a tenth.",
+    ),
     click.option("--rounds", type=click.IntRange(1, 100), help="Interleaved rounds; the median counts."),
     click.option("--only", multiple=True, help="Measure only rows whose name holds this; may be given several times."),
     click.option(
@@ -87,6 +93,7 @@ def _measure_rows(
     peers: Sequence[Spec],
     notes: dict[str, str],
     quick: bool,
+    part: float,
     rounds: int | None,
     only: tuple[str, ...],
     before: Path | None,
@@ -98,7 +105,7 @@ def _measure_rows(
     from holdfast.bench.measure import Size
     from holdfast.bench.run import benchmark
 
-    size = Size.quick() if quick else Size()
+    size = (Size.quick() if quick else Size()).part(part)
     size = size if rounds is None else replace(size, rounds=rounds)
     about = report.machine()
     results, databases = benchmark(urls, size, _progress(), peers, only, before)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
-from holdfast import admin
+from holdfast import admin, lines
+from holdfast import schedules as ticking
 from holdfast.admin import JobsDesk, health
+from holdfast.cli.queues import declared
 from holdfast.cli.render import age, one_line, plural
 from holdfast.cli.shared import missing_file
 from holdfast.cli.stores import Opened
@@ -22,6 +24,7 @@ from holdfast.worker import registry
 # Autovacuum starts on the jobs table at 1,000 dead rows and 2 %; far more than that means that it cannot clean.
 DEAD_ROWS = 50_000
 CLOCK_DIFFERENCE_SECONDS = 1.0
+STOPPED_READ = 1_000
 ECHO_SECONDS = 2.0
 
 
@@ -92,6 +95,28 @@ def workers(patient: Patient) -> Iterator[Finding]:
         yield Finding("workers", "problem", "there is work and no live worker", "start one: `holdfast worker APP`")
     else:
         yield Finding("workers", "ok", "no live worker, and nothing to do")
+
+
+def schedules(patient: Patient) -> Iterator[Finding]:
+    yield from patient.store.run(ticking.examine([worker.info for worker in patient.alive]))
+
+
+def queues(patient: Patient) -> Iterator[Finding]:
+    stored, said = patient.store.run(lines.stored()), declared()
+    differ = [name for name in sorted(said) if name in stored and stored[name].settings != said[name]]
+    for name in differ:
+        seen = f"queue {name}: stored is {stored[name].settings}, which counts; the code says {said[name]}"
+        yield Finding("queues", "warning", seen, "`holdfast queues adopt APP` stores what the code says")
+    stopped = patient.store.run(admin.list_lines(stopped=True, limit=STOPPED_READ))
+    if stopped:
+        first = stopped[0]
+        count = f"{STOPPED_READ} or more lines" if len(stopped) == STOPPED_READ else plural(len(stopped), "line")
+        why = f"for dead letter {first.stopped_for}" if first.stopped_for else "by hand"
+        seen = f"{count} stopped; the first is {first.key} of {first.queue}, {why}, with {first.waiting:,} waiting"
+        do = "replay or discard what stopped it, or `holdfast lines start QUEUE KEY`"
+        yield Finding("queues", "warning", seen, do)
+    if not differ and not stopped:
+        yield Finding("queues", "ok", f"{plural(len(stored), 'queue')} with order or limits, and no line is stopped")
 
 
 def transactions(patient: Patient) -> Iterator[Finding]:
@@ -204,6 +229,8 @@ CHECKS: dict[str, Check] = {
     "schema": schema,
     **{name: of_rows(name) for name in JobsDesk.checks},
     "workers": workers,
+    "schedules": schedules,
+    "queues": queues,
     "foreign": foreign,
     "transactions": transactions,
     "tables": tables,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import click
 
 from holdfast import admin
+from holdfast.cli.family import print_family
 from holdfast.cli.follow import Change, Follower, changed_at
 from holdfast.cli.parse import DURATION, MOMENT, ROW_ID
 from holdfast.cli.render import (
@@ -24,11 +26,20 @@ from holdfast.cli.render import (
     print_notes,
     print_table,
 )
-from holdfast.cli.shared import actor_option, connection_options, failure_of, json_option, looks
-from holdfast.cli.stores import Opened, open_desk, store_option
-from holdfast.errors import Conflict, DatabaseUnavailable, ForeignTablesMissing, JobNotFound
+from holdfast.cli.shared import (
+    actor_option,
+    connection_options,
+    current,
+    failure_of,
+    json_option,
+    looks,
+    require_tables,
+)
+from holdfast.cli.stores import Opened, open_desk, plain_app, store_option
+from holdfast.cli.waiting import waited
+from holdfast.errors import Conflict, DatabaseUnavailable, ForeignTablesMissing, JobNotFound, NotSupported
 from holdfast.life.desk import Capability
-from holdfast.life.listing import Wanted
+from holdfast.life.listing import Family, Wanted
 from holdfast.values.views import JobView
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,7 +50,7 @@ TOLD_COUNTS = ("due", "scheduled", "waiting", "leased", "stale", "unread")
 
 @click.group()
 def jobs() -> None:
-    """Look at jobs, retry them, cancel them.
+    """Look at jobs, wait for them, retry them, cancel them.
 
     \b
     Example:
@@ -137,11 +148,19 @@ def print_jobs(found: list[JobView], as_json: bool, **beside: str) -> None:
     now = datetime.now(UTC)
     columns = [Column("id", whole=True), Column("state", whole=True), Column("kind"), Column("queue")]
     columns += [Column("try", right=True), Column("age", whole=True, right=True)]
-    print_table(
-        columns,
-        [(j.id, j.state, j.kind, j.queue, f"{j.attempts}/{j.max_attempts}", age(now - j.created_at)) for j in found],
-        empty="no jobs found",
-    )
+    # Few jobs expire: where none of them does, the column would be empty.
+    expires = any(job.expires_at for job in found)
+    columns += [Column("expires", whole=True, right=True)] if expires else []
+    print_table(columns, [_line(job, now, expires) for job in found], empty="no jobs found")
+
+
+def _line(job: JobView, now: datetime, expires: bool) -> tuple[str, ...]:
+    tries = f"{job.attempts}/{job.max_attempts}"
+    line = (job.id, job.state, job.kind, job.queue, tries, age(now - job.created_at))
+    if not expires:
+        return line
+    at = job.expires_at
+    return (*line, "" if at is None else age(now - at) if at > now else f"{age(now - at)} ago")
 
 
 @jobs.command()
@@ -150,7 +169,7 @@ def print_jobs(found: list[JobView], as_json: bool, **beside: str) -> None:
 @connection_options
 @json_option
 def show(job_id: str, as_json: bool) -> None:
-    """Show one job: its payload, its attempts with their errors, and what was done to it by hand.
+    """Show one job: payload, attempts with their errors, what comes before and after it, and what was done by hand.
 
     \b
     Example:
@@ -163,10 +182,14 @@ def show_job(job_id: str, as_json: bool, dead: bool = False) -> None:
     with open_desk() as at:
         job = at.run(at.desk.show(job_id, dead=dead))
         lines = at.run(at.desk.audit(job.id, dead=dead))
+        reading = at.desk.family(job)
+        family = Family() if reading is None else at.run(reading)
     if as_json:
-        print_json([job.to_dict() | {"audit": [line.to_dict() for line in lines]} | at.label])
+        related = {} if reading is None else asdict(family)
+        print_json([job.to_dict() | related | {"audit": [line.to_dict() for line in lines]} | at.label])
         return
     _print_job(job)
+    print_family(family)
     for line in lines:
         click.echo(f"{moment(line.at)}  {line.action} by {clean(line.actor or 'somebody')}")
 
@@ -193,6 +216,7 @@ def _fields(job: JobView) -> list[tuple[str, object]]:
         ("headers", job.headers or None),
         ("enqueued", moment(job.created_at)),
         ("due", moment(job.available_at) if job.state == "pending" else None),
+        ("expires", moment(job.expires_at)),
         ("waits for", job.waits_for),
         ("worker", job.leased_by),
         ("started", moment(job.leased_at)),
@@ -260,6 +284,32 @@ def act(what: Capability, job_ids: tuple[str, ...], actor: str | None, said: dic
         failure_of(other).show()
     if refused:
         raise refused[0]
+
+
+@jobs.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--timeout", type=DURATION, help="Wait no longer than this (0 looks once); by default for ever.")
+@store_option
+@connection_options
+def wait(job_id: str, timeout: timedelta | None) -> None:
+    """Wait until a job has ended, and print its result as JSON.
+
+    Ends with 0 when it is done, 8 when it is dead, 9 when it was cancelled, 10 when the time is over.
+
+    \b
+    Example:
+      holdfast jobs wait 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --timeout 30s --app shop:hf
+    """
+    if store := current().named:
+        raise NotSupported(store, "wait", "keeps no results here; `holdfast jobs show` looks at a row.")
+    app = current().application()
+    if app is None:
+        app = plain_app()
+        # Nobody says here which queues keep nothing of done jobs.
+        app.context.waits.knows_queues = False
+    with app:
+        require_tables(app.store)
+        print_json([waited(app, job_id, timeout)])
 
 
 @jobs.command()

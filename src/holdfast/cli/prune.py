@@ -55,8 +55,8 @@ def prune(
     """Delete finished jobs: by the retention that APP gives its queues, or by age.
 
     Workers prune by themselves; this is for databases without one, and for more than retention says. Dead letters go
-    only by retention or when you name them. Idempotency keys past their window go too. Foreign tables keep dead letters
-    at most, and go by age alone.
+    only by retention or when you name them. Idempotency keys past their window go too, and, with APP and no filter,
+    audit lines older than its audit_retention. Foreign tables keep dead letters at most, and go by age alone.
 
     \b
     Example:
@@ -79,7 +79,8 @@ def prune(
             confirm(f"Delete {plural(sum(due.values()), 'finished job')}{at.of} older than {age(older_than)}?", yes)
         deleted = due if dry_run else {(part, older): _delete(at, part, older, chunk) for part, older in parts}
         keys = 0 if dry_run else _delete_keys(at, chunk)
-    _report(deleted, keys, dry_run, as_json, at.label)
+        audit = _prune_audit(at, chunk, dry_run) if older_than is None and not outcomes and queue is None else None
+    _report(deleted, keys, audit, dry_run, as_json, at.label)
 
 
 def _by_retention(at: Opened) -> Callable[[Kept], timedelta]:
@@ -104,6 +105,16 @@ def _delete_keys(at: Opened, chunk: int) -> int:
     return _in_chunks(at, lambda: make(limit=chunk), chunk, "idempotency keys")
 
 
+def _prune_audit(at: Opened, chunk: int, dry_run: bool) -> tuple[timedelta, int]:
+    """Delete audit lines by the retention that the application says, or count them."""
+    older = timedelta(seconds=load_app(current().app or "").context.audit_retention)
+    if dry_run:
+        counting = at.desk.count_audit(older)
+        return older, 0 if counting is None else at.run(counting)
+    make = at.desk.prune_audit
+    return older, _in_chunks(at, lambda: make(older, limit=chunk), chunk, "audit lines")
+
+
 def _in_chunks(at: Opened, make: Callable[[], Flow[int] | None], chunk: int, what: str) -> int:
     total, removed = 0, chunk
     # One transaction a chunk, so that no lock is held for long; a chunk that is not full is the last.
@@ -117,10 +128,18 @@ def _in_chunks(at: Opened, make: Callable[[], Flow[int] | None], chunk: int, wha
     return total
 
 
-def _report(deleted: Pruned, keys: int, dry_run: bool, as_json: bool, label: dict[str, str]) -> None:
+def _report(
+    deleted: Pruned,
+    keys: int,
+    audit: tuple[timedelta, int] | None,
+    dry_run: bool,
+    as_json: bool,
+    label: dict[str, str],
+) -> None:
     if as_json:
         told = [(part, {"older_than": older, "jobs": count}) for (part, older), count in deleted.items()]
         print_json(part._asdict() | counted | label for part, counted in told)
+        print_json([{"older_than": audit[0], "audit_lines": audit[1]}] if audit is not None else [])
         return
     verb = "would delete" if dry_run else "deleted"
     for (part, older), count in deleted.items():
@@ -128,5 +147,7 @@ def _report(deleted: Pruned, keys: int, dry_run: bool, as_json: bool, label: dic
             click.echo(f"{verb} {count:,} {part.outcome} in {part.queue}, older than {age(older)}")
     if keys:
         click.echo(f"deleted {plural(keys, 'idempotency key')} past their window")
-    if not any(deleted.values()) and not keys:
+    if audit is not None and audit[1]:
+        click.echo(f"{verb} {plural(audit[1], 'audit line')} older than {age(audit[0])}")
+    if not any(deleted.values()) and not keys and not (audit and audit[1]):
         click.echo("nothing to delete")

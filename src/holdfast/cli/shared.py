@@ -45,6 +45,9 @@ class Exit(IntEnum):
     NOT_FOUND = 5
     CONFLICT = 6
     PROBLEMS = 7
+    DEAD = 8
+    CANCELLED = 9
+    TIMEOUT = 10
 
 
 # The first class that fits decides, so the narrower ones stand first.
@@ -54,6 +57,9 @@ _EXITS: tuple[tuple[type[Exception], Exit], ...] = (
     (errors.DatabaseUnavailable, Exit.UNAVAILABLE),
     (errors.DatabaseBusy, Exit.UNAVAILABLE),
     (errors.JobNotFound, Exit.NOT_FOUND),
+    (errors.JobDead, Exit.DEAD),
+    (errors.JobCancelled, Exit.CANCELLED),
+    (errors.ScheduleNotFound, Exit.NOT_FOUND),
     (errors.Conflict, Exit.CONFLICT),
     (errors.LeaseLost, Exit.CONFLICT),
     (errors.UniqueViolation, Exit.CONFLICT),

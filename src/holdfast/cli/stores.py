@@ -129,7 +129,7 @@ def _named(said: str) -> Opened:
     if app is not None:
         source = _known(app, said)
     else:
-        app = _plain_app()
+        app = plain_app()
         source = _made(app, said)
     current().in_use = source.store.url
     return _beside(source)
@@ -139,7 +139,8 @@ def _beside(source: ForeignSource) -> Opened:
     return Opened(source.desk, source.store, ForeignSchema(source, source.store), source.name)
 
 
-def _plain_app() -> Holdfast:
+def plain_app() -> Holdfast:
+    """Make an application that has nothing but its database, where none is named."""
     from holdfast.app import Holdfast
 
     settings = current()

@@ -17,6 +17,7 @@ from holdfast.handlers import Registration
 from holdfast.life.expiry import Backoff
 from holdfast.store import Store
 from holdfast.values.options import HandlerOptions
+from holdfast.values.pauses import NOTHING_PAUSED
 from holdfast.values.rows import Lease
 
 P = ParamSpec("P")
@@ -33,6 +34,8 @@ class ForeignSource:
 
     tables: ForeignTables
     ours = False
+    # Pauses are of our own jobs: the programs that share these tables would not hear of one.
+    paused = NOTHING_PAUSED
 
     def __init__(self, context: Context, name: str, store: Store | None = None) -> None:
         self._context = context
@@ -100,8 +103,20 @@ class ForeignSource:
         """Name the kinds that have a handler, but no room in this worker now."""
         return frozenset(self.handlers) - leases.keys()
 
+    def turns(self) -> Sequence[str | None]:
+        return (None,)
+
+    def again_in(self) -> float | None:
+        """Nothing: these tables have no rates."""
+
     def executor(self, kind: str) -> str:
         return "handler"
+
+    def ready(self, claimed: Sequence[Lease]) -> None:
+        """Nothing: a job of these tables waits for no other."""
+
+    def expired(self, leases: Sequence[Lease]) -> None:
+        """Nothing: the contract says when a message is due, and not until when."""
 
     def begin(self, lease: Lease) -> None:
         """Nothing: the contract counts attempts as it does, and its tables have no place for more."""

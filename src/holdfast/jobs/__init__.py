@@ -3,13 +3,23 @@
 Flows only: no store, no worker, no command line. What people do to jobs by hand belongs to `admin`.
 """
 
+# What follows a job's end is attached where it is imported, so every process that may end jobs has it from here.
+from holdfast import results as results
+from holdfast.jobs.batches import add_batch as add_batch
+from holdfast.jobs.batches import grow_batch as grow_batch
+from holdfast.jobs.batches import seal_batch as seal_batch
 from holdfast.jobs.claiming import begin as begin
 from holdfast.jobs.claiming import claim as claim
+from holdfast.jobs.claiming import expired as expired
 from holdfast.jobs.claiming import progress as progress
 from holdfast.jobs.claiming import renew as renew
 from holdfast.jobs.enqueueing import enqueue as enqueue
 from holdfast.jobs.enqueueing import enqueue_many as enqueue_many
+from holdfast.jobs.meeting import has_parents as has_parents
+from holdfast.jobs.meeting import meet as meet
+from holdfast.jobs.pausing import pauses as pauses
 from holdfast.jobs.pruning import prune as prune
+from holdfast.jobs.pruning import prune_debounces as prune_debounces
 from holdfast.jobs.pruning import prune_dropped as prune_dropped
 from holdfast.jobs.pruning import prune_keys as prune_keys
 from holdfast.jobs.pruning import prune_queues as prune_queues

@@ -1,4 +1,4 @@
-"""Take jobs and hold on to them: claim, renew, begin, progress.
+"""Take jobs and hold on to them: claim, renew, look whether they have expired, begin, progress.
 
 A claim raises the fence, and every write of a holder names the job and the fence of its claim: a holder that lost its
 lease changes nothing, whatever it still believes.
@@ -6,7 +6,9 @@ lease changes nothing, whatever it still believes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +16,8 @@ from holdfast.errors import LeaseLost
 from holdfast.flow import Steps, ask, flow
 from holdfast.jobs.settling import by_id, held_columns
 from holdfast.life.source import Renewed
-from holdfast.values.rows import Held, Lease
+from holdfast.values.expires import expiry_in
+from holdfast.values.rows import Held, Lease, when
 
 
 @flow
@@ -27,12 +30,15 @@ def claim(
     leases: Mapping[str, int] | None = None,
     lanes: Mapping[str, list[Any]] | None = None,
     suspects: bool = True,
+    buckets: Sequence[int] | None = None,
+    overdue_ms: int = 10_000,
 ) -> Steps[list[Lease]]:
     """Lease up to `limit` due jobs, the most urgent first, and count the attempt.
 
     `leases` maps the kinds to serve to their lease in milliseconds; None serves every kind with `lease_ms`.
     `lanes` says where in the queues to begin (see `lanes.py`); None begins at their front.
     `suspects` False leaves out jobs whose process died before (see `worker/suspects.py`).
+    `buckets` leaves out jobs whose key is in another bucket, until they are overdue by `overdue_ms`.
     Commits: its own. After a crash: the jobs stay leased until the reaper takes them back and judges the attempt.
     """
     # One lease for all kinds, as is usual, spares the database a search for each job.
@@ -47,15 +53,20 @@ def claim(
         worker=worker,
         lease_ms=lengths.pop() if len(lengths) == 1 else lease_ms,
         unsuspected=None if suspects else True,
+        # A list in SQL needs an element: there is no bucket -1.
+        buckets=None if buckets is None else list(buckets) or [-1],
+        overdue_ms=None if buckets is None else overdue_ms,
         **where,
     )
-    claimed = list(map(Lease._make, rows))
+    claimed = list(map(_LEASE_OF, rows))
     # The update gives rows in no promised order. Two stable sorts by C functions cost half of one with a key of ours.
     claimed.sort(key=_BY_AGE)
     claimed.sort(key=_BY_PRIORITY, reverse=True)
     return claimed
 
 
+# `Lease._make` without its frame, which took a twentieth of the time of a job that does nothing.
+_LEASE_OF: Callable[[Sequence[Any]], Lease] = partial(tuple.__new__, Lease)
 _BY_AGE, _BY_PRIORITY = attrgetter("available_at", "id"), attrgetter("priority")
 
 
@@ -74,6 +85,21 @@ def renew(leases: Iterable[tuple[Held | Lease, int]], begun: Collection[Any] = (
     batch["began"] = [int(lease.id in begun) for lease, _ in held]
     rows = yield from ask("renew", batch=batch, alone=True)
     return Renewed({str(row[0]) for row in rows}, {str(row[0]) for row in rows if row[1]})
+
+
+@flow
+def expired(leases: Sequence[Lease]) -> Steps[set[str]]:
+    """Tell which of the leased jobs may not begin any more, by the database's time; give those that say when.
+
+    One that was replayed by hand is wanted, whatever time it is. A job that is gone is not in the answer.
+    """
+    rows = yield from ask("expiry_look", ids=[lease.id for lease in leases], alone=True)
+    ends = {lease.job_id: expiry_in(lease.headers, when(lease.created_at)) for lease in leases}
+    return {str(job) for job, replays, now in rows if not replays and _is_past(ends[str(job)], now)}
+
+
+def _is_past(moment: datetime | None, now: Any) -> bool:
+    return moment is not None and moment <= when(now)
 
 
 @flow

@@ -1,4 +1,4 @@
-"""Adding jobs, as flows: one, many, each idempotency key once, and one live job per unique key."""
+"""Adding jobs, as flows: one, many, each idempotency key once, one live job per unique key, and debounced calls."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
+from holdfast import chains
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable
 from holdfast.flow import Columns, Flow, Row, Rows, Statement, Steps, ask, flow, text_of
+from holdfast.jobs.chunks import chunks
+from holdfast.jobs.debouncing import absorb
 from holdfast.values.rows import Enqueued, NewJob, when
 
 T = TypeVar("T")
 
 # Rows a single statement carries: 10,000 jobs of 200 bytes are 2 MB on the wire.
 CHUNK_ROWS = 10_000
-# And their text: a packet of MySQL's has 16 MB by default, and quotes within quotes make four characters of one.
-CHUNK_CHARACTERS = 2_000_000
 # A key or a unique job may vanish between two statements; each try looks again.
 TRIES_PER_KEY = 10
 # Later than this after its first try an enqueue is not repeated: what says that its job has run may be gone by then.
@@ -74,7 +75,8 @@ def enqueue(job: NewJob, *, fresh: bool = False, drawn: Drawn | None = None) -> 
     Commits: with the caller's transaction when one is given, else its own.
     After a crash: before commit nothing happened; running it again with the same id adds nothing.
     """
-    if job.idempotency_key is not None or job.unique is not None:
+    keyed = job.idempotency_key is not None or job.unique is not None or job.debounce is not None
+    if keyed or job.after:
         [answer] = yield from enqueue_many([job], fresh=fresh, drawn=drawn)
         return answer
     yield _adding_one(job, fresh)
@@ -95,7 +97,7 @@ def _take_back(ids: list[str], drawn: Drawn | None) -> Steps[None]:
     yield from ask("take_back_dropped", ids=ids, since=when(now) - timedelta(seconds=age + SLACK_SECONDS))
 
 
-def _adding_one(job: NewJob, alone: bool) -> Statement:
+def _adding_one(job: NewJob, alone: bool, followers: int | None = None) -> Statement:
     """Say how to add one job, and which jobs are added alike. Written out: each call takes time here."""
     job_id, queue, kind, payload, headers, priority, run_at, delay_ms, attempts, lease_ms, key, bucket, unique, *_ = job
     params = {
@@ -114,6 +116,8 @@ def _adding_one(job: NewJob, alone: bool) -> Statement:
         "bucket": bucket,
         "unique_key": unique,
     }
+    if followers is not None:
+        return Statement("enqueue", params | {"followers": followers}, None, alone)
     if run_at is not None or unique is not None:
         return Statement("enqueue", params, None, alone)
     like = (queue, kind, headers is None, priority, delay_ms, attempts, lease_ms, key is None, bucket is None)
@@ -121,69 +125,88 @@ def _adding_one(job: NewJob, alone: bool) -> Statement:
 
 
 @flow
-def enqueue_many(jobs: Sequence[NewJob], *, fresh: bool = False, drawn: Drawn | None = None) -> Steps[list[Enqueued]]:
+def enqueue_many(
+    jobs: Sequence[NewJob], *, fresh: bool = False, drawn: Drawn | None = None, followers: int | None = None
+) -> Steps[list[Enqueued]]:
     """Add many jobs and answer in their order; a job that a key already names is found, not added.
 
     `fresh` says that the ids were drawn for this run, so that no worker can have finished the jobs already: then a
     look among the finished is spared. A repeat must not say so; `drawn` tells it how far back to look for jobs that
     left no finished row, else it looks as far back as there is something to see.
+    `followers` are bits for what follows their ends (`life/door.py`); a job that has some is never taken back, so they
+    are for jobs that are known to be new.
     Commits: with the caller's transaction when one is given, else its own; all or none.
     After a crash: before commit nothing happened; running it again with the same ids adds nothing.
     """
-    keyed = [job for job in jobs if job.idempotency_key is not None]
-    found = (yield from _take_keys(keyed)) if keyed else {}
+    keyed = [job for job in jobs if job.idempotency_key is not None or job.debounce is not None]
+    found: dict[str, str] = {}
+    if keyed:
+        jobs, found = yield from _found(jobs, keyed, fresh)
     new = [job for job in jobs if job.id not in found] if found else jobs
     unique = [job for job in new if job.unique is not None]
+    children = [job for job in new if job.after]
     for chunk in _chunks([job for job in new if job.unique is None] if unique else new):
-        yield _adding(chunk, alone=fresh and len(chunk) == len(jobs))
+        yield _adding(chunk, alone=fresh and len(chunk) == len(jobs) and not children, followers=followers)
     if unique:
-        live = yield from _add_unique(unique)
+        live = yield from _add_unique(unique, followers)
         yield from _point_keys([job for job in unique if job.id in live and job.idempotency_key is not None], live)
         # Of two jobs with one idempotency key the second looks to the first, which may have found another in turn.
         found = {mine: live.get(holder, holder) for mine, holder in found.items()} | live
     if jobs and not fresh:
         yield from _take_back([job.id for job in jobs], drawn)
+    if children:
+        yield from _join([job for job in children if job.id not in found], fresh)
     if not found:
         return [Enqueued(job.id) for job in jobs]
     return [Enqueued(found.get(job.id, job.id), created=job.id not in found) for job in jobs]
 
 
+def _join(children: Sequence[NewJob], fresh: bool) -> Steps[None]:
+    """Note what new jobs wait for; where an earlier try may have done it, only for those of which it is not noted."""
+    if not fresh:
+        missing = yield from chains.unknown(job.id for job in children)
+        children = [job for job in children if job.id in missing]
+    if children:
+        yield from chains.join([chains.Join(job.id, job.after, job.after_dead) for job in children])
+
+
+def _found(
+    jobs: Sequence[NewJob], keyed: Sequence[NewJob], fresh: bool
+) -> Steps[tuple[Sequence[NewJob], dict[str, str]]]:
+    """Take the keys of jobs; return all jobs as they are to be added, and by id which stands for those that are not."""
+    found: dict[str, str] = {}
+    if once := [job for job in keyed if job.idempotency_key is not None]:
+        found = yield from _take_keys(once)
+    if debounced := [job for job in keyed if job.debounce is not None]:
+        absorbed = yield from absorb(debounced, fresh=fresh)
+        found |= absorbed.found
+        jobs = [absorbed.rows.get(job.id, job) for job in jobs]
+    return jobs, found
+
+
 def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
-    """Split jobs into what one statement carries."""
-    if len(jobs) <= CHUNK_ROWS and sum(map(_length, jobs)) <= CHUNK_CHARACTERS:
-        if jobs:
-            yield jobs
-        return
-    chunk: list[NewJob] = []
-    size = 0
-    for job in jobs:
-        length = _length(job)
-        if chunk and (len(chunk) == CHUNK_ROWS or size + length > CHUNK_CHARACTERS):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(job)
-        size += length
-    if chunk:
-        yield chunk
+    return chunks(jobs, CHUNK_ROWS, _length)
 
 
 def _length(job: NewJob) -> int:
     return len(job.payload or "") + len(job.headers or "")
 
 
-def _adding(jobs: Sequence[NewJob], *, alone: bool = False) -> Statement:
+def _adding(jobs: Sequence[NewJob], *, alone: bool = False, followers: int | None = None) -> Statement:
     """Say how to add what one statement carries: one job alone is spared the arrays, like jobs are told apart once."""
     if len(jobs) == 1:
-        return _adding_one(jobs[0], alone)
+        return _adding_one(jobs[0], alone, followers)
     params: dict[str, Any] = dict(zip(_PARAMS, jobs[0], strict=False))
     # Left out like NULLs.
     params["priority"], params["delay_ms"] = params["priority"] or None, params["delay_ms"] or None
     columns = dict(zip(_PARAMS, zip(*jobs, strict=True), strict=False))
     own: Columns = {name: list(columns.pop(name)) for name in _OWN}
     if all(column.count(column[0]) == len(jobs) for column in columns.values()):
-        return Statement("enqueue_alike", {name: params[name] for name in columns}, own, alone)
+        alike = {name: params[name] for name in columns}
+        return Statement("enqueue_alike", alike if followers is None else alike | {"followers": followers}, own, alone)
     each: Columns = {name: own.get(name) or list(columns[name]) for name in _PARAMS}
-    return Statement("enqueue_many", {"unique": params["unique_key"] is not None or None}, each, alone)
+    unique = params["unique_key"] is not None or None
+    return Statement("enqueue_many", {"unique": unique, "followers": followers}, each, alone)
 
 
 Pair = tuple[str, str]
@@ -196,17 +219,17 @@ def _take_keys(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
         own: Columns = {"job_id": [job.id for job in takers], "window_ms": [job.window_ms for job in takers]}
         return (yield from ask("keys_take", batch=pairs | own))
 
-    named = [(job, (job.kind, str(job.idempotency_key))) for job in jobs]
+    named = [(job, (job.scope or job.kind, str(job.idempotency_key))) for job in jobs]
     return (yield from _held_by(named, take, "keys_find", ("scope", "key")))
 
 
-def _add_unique(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
+def _add_unique(jobs: Sequence[NewJob], followers: int | None) -> Steps[dict[str, str]]:
     """Add jobs of which one may be live per key; map the ids of those not added to the live job's id."""
 
     def add(new: list[NewJob], pairs: Columns) -> Steps[Rows]:
         added: list[Row] = []
         for chunk in _chunks(new):
-            added += yield _adding(chunk)
+            added += yield _adding(chunk, followers=followers)
         return added
 
     named = [(job, (job.kind, str(job.unique))) for job in jobs]
@@ -255,7 +278,7 @@ def _point_keys(jobs: Sequence[NewJob], live: Mapping[str, str]) -> Steps[None]:
         yield from ask(
             "keys_point",
             batch={
-                "scope": [job.kind for job in jobs],
+                "scope": [job.scope or job.kind for job in jobs],
                 "key": [job.idempotency_key for job in jobs],
                 "job_id": [job.id for job in jobs],
                 "holder": [live[job.id] for job in jobs],

@@ -32,9 +32,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
-from holdfast.values.rows import Lease, when
+from holdfast.values.rows import when
 
 # How far below the floor a claim begins: a transaction that enqueues and commits within it is seen at once.
 NEAR_DEPTH = timedelta(milliseconds=250)
@@ -75,6 +75,17 @@ Width = Literal["all", "deep", "slice", "near"]
 Lane = tuple[str, int]
 
 
+class Placed(Protocol):
+    """What a claim has seen: a job, and its place in the queue."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def available_at(self) -> Any: ...
+
+
 class Start(NamedTuple):
     """Where one claim begins; `lanes` None: at the front of every queue."""
 
@@ -111,7 +122,7 @@ class Lanes:
         width: Width = next((width for width, due in self._due.items() if now >= due), "near")
         return Start(width, None if width == "all" else self._columns(width), self._epoch)
 
-    def learn(self, start: Start, claimed: Sequence[Lease], limit: int, began: float, ended: float) -> None:
+    def learn(self, start: Start, claimed: Sequence[Placed], limit: int, began: float, ended: float) -> None:
         """Take in what a claim gave; `claimed` is in order of priority and age."""
         if start.epoch != self._epoch:
             # Jobs went back below the floors while this claim was under way: it knows nothing of them.

@@ -1,4 +1,4 @@
-"""Delete what has been kept for long enough: finished jobs, noted ids, idempotency keys."""
+"""Delete what has been kept for long enough: finished jobs, noted ids, idempotency and debounce keys."""
 
 from __future__ import annotations
 
@@ -45,4 +45,14 @@ def prune_keys(*, limit: int = 1000) -> Steps[int]:
     Commits: its own. After a crash: go on with the next chunk.
     """
     rows = yield from ask("keys_prune", limit=limit, alone=True)
+    return len(rows)
+
+
+@flow
+def prune_debounces(*, limit: int = 1000) -> Steps[int]:
+    """Delete one chunk of debounce keys whose job takes no more calls, once no call of theirs can be repeated.
+
+    Commits: its own. After a crash: go on with the next chunk.
+    """
+    rows = yield from ask("debounces_prune", older_ms=round(NOTED_SECONDS * 1000), limit=limit, alone=True)
     return len(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast import lines
 from holdfast.flow import Steps, ask, flow
 from holdfast.jobs.settling import settle
 from holdfast.life import door
@@ -49,8 +50,12 @@ def reap(
         return []
     yield from ask("reap_mark", ids=[row[0] for row in rows])
     expired = [Expired(*row) for row in rows]
+    behind = yield from _behind_others(expired)
     verdicts = {
-        str(one.id): verdict(one._replace(fence=min(one.fence, LAST_FENCE - 1) + 1), backoff) for one in expired
+        str(one.id): verdict(
+            one._replace(fence=min(one.fence, LAST_FENCE - 1) + 1), backoff, behind=str(one.id) in behind
+        )
+        for one in expired
     }
     writes = [one.write for one in verdicts.values()]
     twins = yield from _finished_before(writes)
@@ -58,6 +63,15 @@ def reap(
     settled = yield from settle([_dropped(one) if str(one.id) in twins else one for one in writes])
     taken = [one for one in expired if str(one.id) in settled.done - twins]
     return [Reaped(str(e.id), e.queue, e.kind, e.attempt, e.leased_by, verdicts[str(e.id)].outcome) for e in taken]
+
+
+def _behind_others(expired: Sequence[Expired]) -> Steps[set[str]]:
+    """Tell which of these jobs stand behind another of their stint: those had not begun, whatever happened."""
+    ordered = [str(one.id) for one in expired if (one.followers or 0) & lines.ORDER]
+    if not ordered:
+        return set()
+    first = {str(row[0]) for row in (yield from ask("stint_heads", ids=sorted(ordered)))}
+    return set(ordered) - first
 
 
 def _finished_before(writes: Sequence[End]) -> Steps[set[str]]:

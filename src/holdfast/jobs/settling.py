@@ -5,24 +5,28 @@ A return to the queue raises the fence as a claim does, and only the holder of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
+from holdfast import chains
 from holdfast.errors import LeaseLost, LeasesLost
 from holdfast.flow import Columns, Rows, Statement, Steps, ask, flow, number_of, text_of
+from holdfast.jobs.enqueueing import enqueue_many
 from holdfast.life.door import consequences, leaving
 from holdfast.life.source import Settled
+from holdfast.results import WAITED_FOR
 from holdfast.values.options import KEY_LENGTH, text
-from holdfast.values.rows import Completion, End, Finish, Held, Lease, Park, PutBack
+from holdfast.values.rows import Completion, Continued, End, Finish, Held, Lease, NewJob, Park, PutBack
 
 # Completions are alike in all but these parameters, so that how they are sent is worked out once.
 _COMPLETIONS = ("completion",)
 _OWN_OF_A_COMPLETION = ("id", "fence", "result")
 
 
-def by_id(one: Held | Lease | End) -> str:
-    """Sort a batch of held jobs: PostgreSQL finds a row's place in it by halving, and locks are taken in one order."""
-    return str(one.id)
+# Sorts a batch of held jobs by their first field: PostgreSQL finds a row's place in it by halving, and locks are taken
+# in one order.
+by_id: Callable[[Held | Lease | End], Any] = itemgetter(0)
 
 
 def held_columns(leases: Iterable[Held | Lease | Finish]) -> Columns:
@@ -39,9 +43,56 @@ def settle(ends: Sequence[End] = ()) -> Steps[Settled]:
     Commits: its own. Safe to repeat: when the reply to COMMIT was lost, the second try finds what the first one wrote
     (a finished row with this fence, no row at all where nothing is kept, a raised fence on a returned one).
     Raises: ConfigError for a park that does not say what it waits for; nothing is written then.
-    Jobs with followers are settled in a second pass, in a transaction with what follows; see `life/door.py`.
+    Jobs with followers are settled in a second pass, in a transaction with what follows; see `life/door.py`. Jobs that
+    continue one are added in the transaction that ends it.
     After a crash: before commit all stay leased and are reaped later; after it none of them runs again by this lease.
     """
+    # The set first: it is made without a step of ours for each job, and a batch with continued ones is rare.
+    if Continued in set(map(type, ends)):
+        return (yield from _settle_all(ends))
+    return (yield from _settle(ends))
+
+
+def _settle_all(ends: Sequence[End]) -> Steps[Settled]:
+    """Settle a batch in which some are continued: those first, in the transaction of all."""
+    continued = [end for end in ends if isinstance(end, Continued)]
+    written = yield from _continue(continued)
+    missing = [end.finish for end in continued if str(end.id) not in written]
+    if missing:
+        written |= yield from _written_before(missing)
+    lost = {str(end.id) for end in continued} - written
+    rest = [end for end in ends if not isinstance(end, Continued)]
+    settled = (yield from _settle(rest)) if rest else Settled()
+    return Settled(settled.done | written, settled.lost | lost, followed=True)
+
+
+def _continue(ends: Sequence[Continued]) -> Steps[set[str]]:
+    """End held jobs that are continued, and add what continues them, in one transaction; return their ids.
+
+    A lease that is lost, or was settled by an earlier try, has another fence or no row: nothing is added for it.
+    """
+    rows = {text_of(row[0]): row for row in (yield from ask("jobs_lock", ids=sorted(str(end.id) for end in ends)))}
+    held = [end for end in sorted(ends, key=by_id) if str(end.id) in rows]
+    held = [end for end in held if number_of(rows[str(end.id)][1]) == end.fence]
+    if not held:
+        return set()
+    if kept := [str(end.id) for end in held if end.keep]:
+        # The finished row says by it that its result is that of another.
+        yield from ask("follow", ids=kept, bit=chains.CONTINUED)
+    for name, batch in _writes([end.finish for end in held]):
+        yield from ask(name, batch=batch)
+    left = [leaving(end, rows[str(end.id)]) for end in held]
+    inherited: dict[int, list[NewJob]] = {}
+    for end, one in zip(held, left, strict=True):
+        # What waits for a job waits for the end of its chain.
+        inherited.setdefault(one.followers & (chains.JOINED | WAITED_FOR), []).append(end.then)
+    for bits, new in sorted(inherited.items()):
+        yield from enqueue_many(new, fresh=True, followers=bits or None)
+    yield from consequences([one for one in left if one.followers])
+    return {str(end.id) for end in held}
+
+
+def _settle(ends: Sequence[End]) -> Steps[Settled]:
     writes = list(_writes(ends))
     written: set[str] = set()
     for name, batch in writes:
@@ -50,10 +101,13 @@ def settle(ends: Sequence[End] = ()) -> Steps[Settled]:
     if len(written) == len(ends):
         return Settled(written)
     missing = [end for end in ends if str(end.id) not in written]
-    written |= yield from _by_the_door(missing)
+    through_door = yield from _by_the_door(missing)
+    written |= through_door
     missing = [end for end in missing if str(end.id) not in written]
+    if not missing:
+        return Settled(written, followed=True)
     written |= yield from _written_before(missing)
-    return Settled(written, {str(end.id) for end in missing} - written)
+    return Settled(written, {str(end.id) for end in missing} - written, followed=bool(through_door))
 
 
 def _by_the_door(ends: Sequence[End]) -> Steps[set[str]]:
@@ -80,7 +134,7 @@ def _writes(ends: Sequence[End]) -> Iterator[tuple[str, Columns]]:
     for end in ends:
         if isinstance(end, Finish):
             (kept if end.keep else dropped).append(end)
-        else:
+        elif not isinstance(end, Continued):
             returned.append(end)
     if kept:
         yield "finish", _finish_columns(kept)
@@ -140,14 +194,22 @@ def _transposed(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
 
 
 @flow
-def complete(lease: Lease | Held, result: str | None = None, *, keep: bool = True) -> Steps[None]:
+def complete(
+    lease: Lease | Held, result: str | None = None, *, keep: bool = True, then: NewJob | None = None
+) -> Steps[None]:
     """Record that the leased job succeeded; meant for a transaction that also holds the job's effect.
+
+    `then` is added in the same transaction and continues it, instead of a result.
 
     Commits: with the caller's transaction when one is given, else its own.
     Raises: LeaseLost if a newer claim holds the job. Strict on purpose: a lost reply is not excused here, because the
     caller's effect would be committed a second time.
     After a crash: before commit the job stays leased and is reaped later; after it, it never runs again.
     """
+    if then is not None:
+        if not (yield from _continue([Continued(lease.id, lease.fence, then, keep)])):
+            raise LeaseLost(str(lease.id), lease.fence)
+        return
     params = {"id": str(lease.id), "fence": lease.fence, "result": result}
     rows = yield Statement(
         "finish_one" if keep else "drop_one",
@@ -171,7 +233,14 @@ def complete_all(completions: Sequence[Completion]) -> Steps[None]:
     ones have done stands beside what the others did, so that nothing of it may be committed.
     After a crash: as `complete`.
     """
-    ends = [Finish(one.lease.id, one.lease.fence, "done", one.result, keep=one.keep) for one in completions]
+    ends = [
+        Finish(one.lease.id, one.lease.fence, "done", one.result, keep=one.keep)
+        for one in completions
+        if one.then is None
+    ]
+    continued = [Continued(one.lease.id, one.lease.fence, one.then, one.keep) for one in completions if one.then]
+    if continued and len((yield from _continue(continued))) < len(continued):
+        raise LeasesLost
     written: set[str] = set()
     for name, batch in _writes(ends):
         rows = yield from ask(name, batch=batch, named=True, unfollowed=True)

@@ -9,8 +9,11 @@ from typing import Any
 from holdfast import jobs
 from holdfast.flow import Flow, Steps
 from holdfast.jobs.lanes import Lanes, LookBack, Start
+from holdfast.jobs.special import Special
 from holdfast.life.expiry import Backoff
 from holdfast.life.source import LearningFlow, Renewed, Settled, Source
+from holdfast.values.pauses import NOTHING_PAUSED, Paused
+from holdfast.values.queues import QueueSettings
 from holdfast.values.rows import Completion, End, Lease, PutBack, Reaped
 
 
@@ -31,6 +34,45 @@ class JobsSource:
         # By the kinds that are claimed together, and whether suspects are among them.
         self._lanes: dict[tuple[tuple[str, ...], bool], Lanes] = {}
         self._look_back = LookBack()
+        # The buckets whose jobs are claimed before they are overdue; None: all.
+        self._buckets: tuple[int, ...] | None = None
+        # What may not begin now.
+        self.paused = NOTHING_PAUSED
+        # Those of the queues that have order or limits are claimed from apart from the others.
+        self._special = Special(queues, floors=floors)
+
+    def own(self, buckets: Sequence[int] | None) -> bool:
+        """Prefer the jobs of these buckets from now on; returns whether that is a change."""
+        owned = None if buckets is None else tuple(buckets)
+        if owned == self._buckets:
+            return False
+        self._buckets = owned
+        # Jobs of buckets that are new to us wait below the floors.
+        self._step_back()
+        return True
+
+    def learn_settings(self, said: Mapping[str, QueueSettings]) -> None:
+        """Take in what is stored of queues; until then all are plain."""
+        if self._special.learn(said):
+            self._lanes = {}
+
+    def pause(self, paused: Paused) -> bool:
+        """Claim nothing of these queues and kinds from now on; returns whether that is a change for this source."""
+        paused = Paused(paused.queues & set(self.queues), paused.kinds & self.handlers.keys())
+        if paused == self.paused:
+            return False
+        self.paused = paused
+        self._special.pause(paused.queues)
+        # What is resumed waits below the floors, and floors are for one set of queues and kinds.
+        self._lanes = {}
+        self._special.forget()
+        return True
+
+    def turns(self) -> list[str | None]:
+        return self._special.turns()
+
+    def again_in(self) -> float | None:
+        return self._special.again_in()
 
     def check(self) -> None:
         """Nothing: a worker has compared the version of these tables at its start."""
@@ -38,17 +80,34 @@ class JobsSource:
     def executor(self, kind: str) -> str:
         return str(self.handlers[kind].executor)
 
-    def claim(self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True) -> Flow[list[Lease]]:
+    def claim(
+        self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True, turn: str | None = None
+    ) -> Flow[list[Lease]] | None:
+        buckets, special = self._buckets, self._special
+        if self.paused.kinds:
+            leases = {kind: lease_ms for kind, lease_ms in leases.items() if kind not in self.paused.kinds}
+        # What is known of queues may have changed since `turns`: a claim from another one was under way.
+        if not leases or (turn is None and not special.plain) or (turn is not None and turn not in special.settings):
+            return None
+        if turn is not None:
+            return special.claim(turn, leases, limit, worker, suspects, buckets)
+        queues = special.plain
         if not self._floors:
-            return jobs.claim(self.queues, limit=limit, worker=worker, leases=leases, suspects=suspects)
-        lanes = self._lanes.setdefault((tuple(leases), suspects), Lanes(self.queues))
+            return jobs.claim(queues, limit=limit, worker=worker, leases=leases, suspects=suspects, buckets=buckets)
+        lanes = self._lanes.setdefault((tuple(leases), suspects), Lanes(queues))
         trip = _Trip()
 
         def steps() -> Steps[list[Lease]]:
             trip.began = time.monotonic()
             trip.start = lanes.start(trip.began)
             claiming = jobs.claim(
-                self.queues, limit=limit, worker=worker, leases=leases, lanes=trip.start.lanes, suspects=suspects
+                queues,
+                limit=limit,
+                worker=worker,
+                leases=leases,
+                lanes=trip.start.lanes,
+                suspects=suspects,
+                buckets=buckets,
             )
             claimed = yield from claiming.start()
             trip.ended = time.monotonic()
@@ -57,6 +116,16 @@ class JobsSource:
         return LearningFlow(
             "claim", steps, lambda claimed: lanes.learn(trip.start, claimed, limit, trip.began, trip.ended)
         )
+
+    def ready(self, claimed: Sequence[Lease]) -> Flow[list[Lease]] | None:
+        # First what few jobs have: a call for each would take a hundredth of the time of a job that does nothing.
+        with_headers = [lease for lease in claimed if lease[4] is not None]
+        if not with_headers or not any(map(jobs.has_parents, with_headers)):
+            return None
+        return jobs.meet(claimed)
+
+    def expired(self, leases: Sequence[Lease]) -> Flow[set[str]]:
+        return jobs.expired(leases)
 
     def begin(self, lease: Lease) -> Flow[None]:
         return jobs.begin(lease)
@@ -71,8 +140,8 @@ class JobsSource:
             return LearningFlow("settle", settling.start, self._step_back)
         return settling
 
-    def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
-        return jobs.complete(lease, result, keep=keep)
+    def complete(self, completion: Completion, worker: str) -> Flow[None]:
+        return jobs.complete(completion.lease, completion.result, keep=completion.keep, then=completion.then)
 
     def complete_all(self, completions: Sequence[Completion], worker: str) -> Flow[None]:
         return jobs.complete_all(completions)
@@ -104,6 +173,7 @@ class JobsSource:
         """Forget the floors: jobs went back to their old places below them."""
         for lanes in self._lanes.values():
             lanes.forget()
+        self._special.forget()
 
 
 class _Trip:

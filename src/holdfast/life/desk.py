@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NoReturn, get_args
 from holdfast.errors import NotSupported
 from holdfast.flow import Flow
 from holdfast.life.findings import Finding
-from holdfast.life.listing import EVERYTHING, After, Count, Kept, Page, Replays, Wanted
+from holdfast.life.listing import EVERYTHING, After, Count, Family, Kept, Page, Replays, Wanted
 from holdfast.values.views import AuditLine, DeadGroup, JobView
 
 # retry: run a row as soon as possible. cancel: end a row that has not begun, or ask the worker of a running one to
@@ -93,6 +93,10 @@ class Desk(ABC):
     def audit(self, row_id: str, *, dead: bool = False, limit: int = 50) -> Flow[list[AuditLine]]:
         """Read what was done to a row by hand, the latest first."""
 
+    def family(self, row: JobView) -> Flow[Family] | None:
+        """Read what a row comes after, and what comes after it; None where rows of these tables stand by themselves."""
+        return None
+
     def letters(
         self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
     ) -> Flow[Page]:
@@ -141,4 +145,12 @@ class Desk(ABC):
 
     def prune_keys(self, *, limit: int = 1000) -> Flow[int] | None:
         """Delete a chunk of the idempotency keys past their window; None where there are no such keys."""
+        return None
+
+    def count_audit(self, older: timedelta) -> Flow[int] | None:
+        """Count the audit lines that `prune_audit` would delete; None where the tables have no audit of their own."""
+        return None
+
+    def prune_audit(self, older: timedelta, *, limit: int = 1000) -> Flow[int] | None:
+        """Delete a chunk of the audit lines older than this; None where the tables have no audit of their own."""
         return None

@@ -12,6 +12,12 @@ than one, so consequences run in the order of bits, and each gets its rows in th
 The bits are stored in rows, so one is never given to another surface. They are written down here:
 
     bit                  surface     what follows
+    1 << 0               limits      the queue counts one job less
+    1 << 1 and 1 << 2    lines       the line of the job's key goes on: an ordered one, or one of keys that take turns
+    1 << 3               chains      those that wait for the job have one to wait for less
+    1 << 4               chains      what the job has waited for is forgotten
+    1 << 5               results     those who wait for its end are told; a result of which no row is left is kept
+    1 << 6               chains      nothing: it says of a finished row that another job continues it
     1 << 28 to 1 << 30   the tests   what they note down
 """
 
@@ -24,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 
 from holdfast.errors import ConfigError, UnknownFollowers
 from holdfast.flow import Steps, number_of, text_of
-from holdfast.values.rows import End, Finish, Outcome, PutBack
+from holdfast.values.rows import Continued, End, Finish, Outcome, PutBack
 
 How = Outcome | Literal["discarded", "returned", "parked"]
 
@@ -35,7 +41,10 @@ class Left(NamedTuple):
     """A job that left: it ended, a dead letter of it was discarded, or its holder gave the lease back.
 
     `returned` and `parked` jobs live on: limits and ordered queues give back what the lease held, and a run that parks
-    looks whether what it waits for has come already. `fence` is the one that the job left with.
+    looks whether what it waits for has come already. `fence` is the one that the job left with. `held` is False for a
+    job that nobody held: it was cancelled while it was pending or waiting, or discarded. One that is `then` continued
+    is done, and what waits for it goes on to wait for the next of its chain. `kept` is False for one that leaves no
+    finished row.
     """
 
     id: str
@@ -46,6 +55,10 @@ class Left(NamedTuple):
     followers: int
     how: How
     result: str | None = None
+    held: bool = True
+    # The job that continues it, which the same transaction has added.
+    then: str | None = None
+    kept: bool = True
 
 
 Consequence = Callable[[Sequence[Left]], Steps[None]]
@@ -92,10 +105,12 @@ def consequences(left: Sequence[Left]) -> Steps[None]:
 def leaving(end: End, row: Sequence[Any]) -> Left:
     """Put together what was written about a lease and what its row says (the columns of `followed`)."""
     job_id, fence, queue, kind, key, followers = row
-    # A caller's connection may give texts and numbers in a way of its own.
-    key = None if key is None else text_of(key)
+    then = end.then.id if isinstance(end, Continued) else None
+    end = end.finish if isinstance(end, Continued) else end
     how: How = "returned" if isinstance(end, PutBack) else "parked"
-    how, result = (end.outcome, end.result) if isinstance(end, Finish) else (how, None)
-    return Left(
-        text_of(job_id), number_of(fence), text_of(queue), text_of(kind), key, number_of(followers), how, result
-    )
+    how, result, kept = (end.outcome, end.result, end.keep) if isinstance(end, Finish) else (how, None, True)
+    if type(job_id) is not str or type(fence) is not int or type(followers) is not int:
+        # A caller's connection may give texts and numbers in a way of its own.
+        job_id, fence, queue, kind = text_of(job_id), number_of(fence), text_of(queue), text_of(kind)
+        key, followers = None if key is None else text_of(key), number_of(followers)
+    return Left(job_id, fence, queue, kind, key, followers, how, result, then=then, kept=kept)

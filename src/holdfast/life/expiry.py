@@ -32,12 +32,15 @@ def must_record(lapses: int, max_attempts: int) -> bool:
     return lapses > 0 or max_attempts <= 1
 
 
-def verdict(expired: Expired, backoff: Backoff) -> Verdict:
-    """Judge one expired lease; `backoff` gives seconds by kind and attempt."""
+def verdict(expired: Expired, backoff: Backoff, *, behind: bool = False) -> Verdict:
+    """Judge one expired lease; `backoff` gives seconds by kind and attempt.
+
+    `behind` says that it stood behind another job of its stint that has not ended: it cannot have begun.
+    """
     recorded = must_record(expired.lapses, expired.max_attempts)
     if expired.cancel_requested:
         return Verdict(_finish(expired, "cancelled"), "cancelled")
-    if recorded and not expired.began:
+    if behind or (recorded and not expired.began):
         # It only waited. Nothing happened to it, so it goes back to its old place as if it had not been claimed.
         return Verdict(PutBack(expired.id, expired.fence, None, 1), "released")
     if recorded and expired.attempt >= expired.max_attempts:

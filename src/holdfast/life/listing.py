@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -123,3 +123,27 @@ class Replays:
     conflicts: dict[str, str | None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     rows: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A job that comes before or after another, with what comes after it in turn; `gone`: nothing of it is kept."""
+
+    id: str
+    relation: str
+    kind: str | None
+    state: str
+    after: list[Relative] = field(default_factory=list["Relative"])
+
+    def with_state(self, state: str) -> Relative:
+        return replace(self, state=state)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a row comes after, and what comes after it; `…_cut` where there is more than was read."""
+
+    before: list[Relative] = field(default_factory=list[Relative])
+    after: list[Relative] = field(default_factory=list[Relative])
+    before_cut: bool = False
+    after_cut: bool = False

@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar
 from holdfast.errors import Conflict, LeaseLost, LeasesLost
 from holdfast.flow import Flow, Steps, flow
 from holdfast.life.expiry import Backoff
-from holdfast.values.rows import Completion, End, Finish, Lease, Park, PutBack, Reaped
+from holdfast.values.pauses import Paused
+from holdfast.values.rows import Completion, Continued, End, Finish, Lease, Park, PutBack, Reaped
 
 T = TypeVar("T")
 
@@ -41,10 +42,14 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a batch came to: ids written now or by an earlier try, and ids whose lease was lost."""
+    """What a batch came to: ids written now or by an earlier try, and ids whose lease was lost.
+
+    `followed` says that something followed, such as another job that is due now.
+    """
 
     done: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    followed: bool = field(default=False, compare=False)
 
 
 class Source(Protocol):
@@ -57,6 +62,8 @@ class Source(Protocol):
     handlers: Mapping[str, Any]
     # Whether the tables are our own: their ids are unique by themselves.
     ours: bool
+    # What may not begin now, as far as is known.
+    paused: Paused
 
     def executor(self, kind: str) -> str:
         """Name what runs jobs of this kind, as the worker's list of executors has it."""
@@ -64,8 +71,25 @@ class Source(Protocol):
     def check(self) -> Flow[None] | None:
         """Raise unless the tables are there; None where the schema's version says so."""
 
-    def claim(self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True) -> Flow[list[Lease]]:
-        """Claim up to `limit` jobs of these kinds (kind → lease in milliseconds), with or without suspects."""
+    def turns(self) -> Sequence[str | None]:
+        """List what to claim from, one after the other and each in a transaction of its own; None is all the rest."""
+
+    def again_in(self) -> float | None:
+        """Say in how many seconds to claim again, where something that is due may not start before; None: no reason."""
+
+    def claim(
+        self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True, turn: str | None = None
+    ) -> Flow[list[Lease]] | None:
+        """Claim up to `limit` jobs of these kinds (kind → lease in milliseconds), with or without suspects.
+
+        `turn` is one of those that `turns` gave. None where nothing may be claimed now, because it is paused.
+        """
+
+    def ready(self, claimed: Sequence[Lease]) -> Flow[list[Lease]] | None:
+        """Make what is to be done before these claimed jobs may run, and gives those that may; None: nothing is."""
+
+    def expired(self, leases: Sequence[Lease]) -> Flow[set[str]] | None:
+        """Tell which of these jobs may not begin any more; None where a job never expires."""
 
     def begin(self, lease: Lease) -> Flow[None] | None:
         """Record that a handler is about to be called; None where the tables do not ask for it. Raises: LeaseLost."""
@@ -80,7 +104,7 @@ class Source(Protocol):
         Raises: Conflict, before anything is written, for a park where the tables have no place for one.
         """
 
-    def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
+    def complete(self, completion: Completion, worker: str) -> Flow[None]:
         """Complete one job inside a transaction that also holds its effect. Raises: LeaseLost."""
 
     def complete_all(self, completions: Sequence[Completion], worker: str) -> Flow[None]:
@@ -94,11 +118,11 @@ class Source(Protocol):
 
 
 def without_parks(ends: Sequence[End], tables: str) -> list[Finish | PutBack]:
-    """Return ends for tables that have no place for a job that waits.
+    """Return ends for tables that have no place for a job that waits, and know no chains.
 
     Raises: Conflict.
     """
-    written = [end for end in ends if not isinstance(end, Park)]
+    written = [end for end in ends if not isinstance(end, Park | Continued)]
     if len(written) < len(ends):
         raise Conflict(f"{tables} have no place for a job that waits: finish it, or return it with a delay.")
     return written
@@ -110,9 +134,9 @@ def complete_each(source: Source, completions: Sequence[Completion], worker: str
 
     Commits: with the caller's transaction. Raises: LeasesLost.
     """
-    for lease, result, keep in completions:
+    for completion in completions:
         try:
-            yield from source.complete(lease, result, keep=keep, worker=worker)
+            yield from source.complete(completion, worker)
         except LeaseLost as error:
             raise LeasesLost from error
 

@@ -58,6 +58,7 @@ _TOKEN = re.compile(r"'(?:[^']|'')*'|::|:([a-z_][a-z0-9_]*)|%|\?")
 # Also inside of a text: MySQL's migrations prepare what may be there already.
 _MADE = re.compile(
     r"\bcreate table (?:if not exists )?holdfast_(?P<table>\w+)"
+    r"|\bcreate sequence (?:if not exists )?holdfast_(?P<sequence>\w+)"
     r"|\bdrop table (?:if exists )?holdfast_(?P<gone_table>\w+)"
     r"|\balter table holdfast_(?P<renamed>\w+) rename to holdfast_(?P<name>\w+)"
     r"|\bdrop index (?:if exists )?holdfast_(?P<gone_index>\w+)"
@@ -143,8 +144,8 @@ class Query:
         self.by_rows = "rows" in rules
         # Whether how many rows a statement wrote answers for it, where it gives none back.
         self.counted = "counted" in rules
-        # Whether it is one statement for the driver, too.
-        self.single = len(self.parts) == 1 and not self.by_rows
+        # Whether it is one statement for the driver, too, and its rows are the answer.
+        self.single = len(self.parts) == 1 and not (self.by_rows or self.counted or "each" in rules)
         # The calls of statements that are alike: see `calls.only_call`.
         self.kept: dict[Any, Any] = {}
         self._texts = texts
@@ -352,11 +353,12 @@ class SchemaNames(NamedTuple):
 
     tables: tuple[str, ...]
     indexes: tuple[str, ...]
+    sequences: tuple[str, ...] = ()
 
 
 def names_made(texts: Iterable[str]) -> SchemaNames:
-    """Read which tables and indexes are there when these migrations have run."""
-    found: dict[str, set[str]] = {"table": set(), "index": set()}
+    """Read which tables, indexes and sequences are there when these migrations have run."""
+    found: dict[str, set[str]] = {"table": set(), "index": set(), "sequence": set()}
     for text in texts:
         for match in _MADE.finditer(_COMMENT.sub("", text)):
             group = str(match.lastgroup)
@@ -368,7 +370,7 @@ def names_made(texts: Iterable[str]) -> SchemaNames:
             if group == "gone_table":
                 # An index goes with its table.
                 found["index"] = {name for name in found["index"] if not name.startswith(f"{match[group]}_")}
-    return SchemaNames(tuple(sorted(found["table"])), tuple(sorted(found["index"])))
+    return SchemaNames(*(tuple(sorted(found[what])) for what in ("table", "index", "sequence")))
 
 
 @lru_cache

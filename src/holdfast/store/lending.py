@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from holdfast.errors import TransactionEnded
 from holdfast.flow import Flow, Rows, Statement
 from holdfast.store.connections import AsyncLink, Link, ends
-from holdfast.store.dialects.base import Endings, NothingEnded
+from holdfast.store.dialects.base import Endings, NothingEnded, PlanGone
 from holdfast.store.pool import AsyncLoan, AsyncPool, Loan, Pool
 
 # What to send: a message as it is, or a statement, whose rows are wanted.
@@ -62,7 +62,13 @@ def ending(work: Flow[None], link: Link | AsyncLink) -> Sent:
 def _at_once(statement: Statement, endings: Endings, now: Any) -> Generator[str, Rows, bool]:
     """Send a statement together with the COMMIT; False if it found nothing, and the transaction is open as before."""
     try:
-        yield endings.message(statement, now)
+        try:
+            yield endings.message(statement, now)
+        except PlanGone:
+            # A driver drops everything that is prepared after a rollback (psycopg), and so may a handler.
+            yield endings.undo
+            endings.forget(statement)
+            yield endings.message(statement, now)
     except NothingEnded:
         yield endings.undo
         return False

@@ -15,20 +15,23 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from holdfast import admin, events, jobs
+from holdfast import admin, events, jobs, lines, schedules
 from holdfast.app import Holdfast
 from holdfast.errors import JobNotFound, WrongColour
 from holdfast.flow import Flow
 from holdfast.handlers import Handler
 from holdfast.testing.django_tests import check_database
 from holdfast.values.failure import words
+from holdfast.values.pauses import Paused
 from holdfast.values.payload import decode_value
+from holdfast.values.queues import QueueSettings
 from holdfast.values.retry import Duration, seconds
 from holdfast.values.rows import End, Finish, Lease, PutBack
 from holdfast.values.views import JobView
 from holdfast.worker.bulk_executor import BulkExecutor
 from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
+from holdfast.worker.rounds.schedules import told
 from holdfast.worker.work import BaseExecutor, Ended, Work
 
 # A job that enqueues itself again and again must not hang a test.
@@ -56,8 +59,10 @@ def run_due(
 ) -> list[Ran]:
     """Run every due job, and those they enqueue, until none is due; return what ran, in order.
 
-    `ahead` runs as if that time had passed, for delayed and retried jobs. A handler's exception is raised after the
-    attempt is recorded; `raise_errors=False` leaves it to the outcome. Not inside a running event loop: `arun_due`.
+    What is paused does not run. `ahead` runs as if that time had passed, for delayed and retried jobs and for ticks.
+    Schedules that the application declares are stored first, and what ticks they owe then is enqueued. A handler's
+    exception is raised after the attempt is recorded; `raise_errors=False` leaves it to the outcome. Not inside a
+    running event loop: `arun_due`.
     Inside Django's tests it refuses a database other than theirs; `own_database=True` says that it is for tests, too.
     """
     run = partial(arun_due, app, ahead=ahead, raise_errors=raise_errors, limit=limit, own_database=own_database)
@@ -83,6 +88,8 @@ async def arun_due(
     """The async twin of `run_due`."""
     if not own_database:
         await check_database(app)
+    if app.context.schedules:
+        await app.async_schedules()
     before = app.store.now
     wait = timedelta(seconds=seconds(ahead, "ahead"))
     app.store.now = before if not wait else (before or datetime.now(UTC)) + wait
@@ -106,10 +113,13 @@ class _Inline:
         }
         # Claimed together with a batch that is run, and not part of it.
         self._beside: list[Work] = []
+        # What is stored of queues.
+        self._settings: dict[str, QueueSettings] = {}
         self._leases = {kind: round(handler.options.lease * 1000) for kind, handler in app.handlers.items()}
 
     async def run(self) -> list[Ran]:
         ran: list[Ran] = []
+        await self._tick()
         try:
             while works := await self._next():
                 ended = await self._attempt(works)
@@ -120,6 +130,15 @@ class _Inline:
                 await self._app.store.arun(jobs.settle(back))
         return ran
 
+    async def _tick(self) -> None:
+        """Do the ticks that are due, where the application has schedules."""
+        store = self._app.store
+        due = await store.arun(schedules.coming()) if self._app.context.schedules else []
+        for one in due:
+            while one.seconds <= 0 and (ticked := await store.arun(schedules.tick(one.name))) is not None:
+                for event in told("inline", ticked):
+                    self._app.events.emit(event)
+
     async def _next(self) -> list[Work]:
         """Claim the next job, and what a bulk handler would take along with it."""
         if not self._leases:
@@ -128,19 +147,52 @@ class _Inline:
             return self._batch(self._beside)
         if self._left <= 0:
             raise RuntimeError("run_due stopped: jobs keep enqueueing jobs; raise limit if they are meant to")
-        queues = {handler.options.queue for handler in self._app.handlers.values()}
-        queues |= {lag.queue for lag in await self._app.store.arun(admin.oldest_pending())}
-        works = await self._claim(sorted(queues), self._leases, 1)
+        paused = Paused.of(await self._app.store.arun(jobs.pauses()))
+        leases = {kind: lease for kind, lease in self._leases.items() if kind not in paused.kinds}
+        queues = sorted(await self._queues() - paused.queues)
+        self._settings = {name: one.settings for name, one in (await self._app.store.arun(self._declaring())).items()}
+        works = await self._claim(queues, leases, 1) if leases and queues else []
         more = min(self._left, works[0].handler.size - 1) if works else 0
         if more > 0:
             kind = works[0].handler.kind
-            works += await self._claim(sorted(queues), {kind: self._leases[kind]}, more)
+            works += await self._claim(queues, {kind: leases[kind]}, more)
         return self._batch(works)
 
+    async def _queues(self) -> set[str]:
+        """Name the queues of the handlers, and those in which something is due."""
+        late = await self._app.store.arun(admin.oldest_pending())
+        return {handler.options.queue for handler in self._app.handlers.values()} | {lag.queue for lag in late}
+
     async def _claim(self, queues: list[str], leases: dict[str, int], limit: int) -> list[Work]:
-        claimed = await self._app.store.arun(jobs.claim(queues, limit=limit, worker="inline", leases=leases))
-        self._left -= len(claimed)
-        return [self._work(lease) for lease in claimed]
+        """Claim jobs that may run; behind what waits for parents, or is to be cancelled, there may be more."""
+        while True:
+            claimed = await self._claim_any(queues, leases, limit)
+            found = bool(claimed)
+            self._left -= len(claimed)
+            if any(map(jobs.has_parents, claimed)):
+                claimed = await self._app.store.arun(jobs.meet(claimed))
+            works = [self._work(lease) for lease in claimed if not await self._stopped(lease)]
+            if works or not found or self._left <= 0:
+                return works
+
+    async def _claim_any(self, queues: list[str], leases: dict[str, int], limit: int) -> list[Lease]:
+        plain = [name for name in queues if name not in self._settings or self._settings[name].is_plain]
+        claimed = await self._app.store.arun(jobs.claim(plain, limit=limit, worker="inline", leases=leases))
+        for name in queues:
+            if name not in plain and not claimed:
+                # One at a time, as order wants it; what a rate does not let start now is not due.
+                claiming = lines.claim(name, self._settings[name], limit=1, worker="inline", leases=leases)
+                claimed = (await self._app.store.arun(claiming)).leases
+        return claimed
+
+    async def _stopped(self, lease: Lease) -> bool:
+        """End a job that was asked to stop before it ran."""
+        if lease.cancel_requested:
+            await self._app.store.arun(jobs.settle([Finish(lease.id, lease.fence, "cancelled")]))
+        return bool(lease.cancel_requested)
+
+    def _declaring(self) -> Flow[dict[str, lines.Stored]]:
+        return lines.declare({name: one.settings for name, one in self._app.context.queues.items()})
 
     def _work(self, lease: Lease) -> Work:
         handler = self._app.handlers[lease.kind]
@@ -163,6 +215,7 @@ class _Inline:
         writes = [ended.write for ended in ends if ended.write is not None]
         if writes:
             await self._app.store.arun(jobs.settle(writes))
+        self._app.context.waits.ended([ended.work.lease.job_id for ended in ends])
         for ended in ends:
             if ended.event is not None:
                 self._app.events.emit(ended.event)
@@ -202,6 +255,7 @@ _OUTCOMES: dict[type[events.Event], str] = {
     events.JobSnoozed: "snoozed",
     events.JobDead: "dead",
     events.JobCancelled: "cancelled",
+    events.JobExpired: "cancelled",
     events.LeaseWasLost: "lost",
 }
 

@@ -120,6 +120,10 @@ class Look:
         """Read every idempotency key: scope, key, job."""
         return [(scope, key, str(job_id)) for scope, key, job_id in self.rows(_KEYS)]
 
+    def change(self, sql: str) -> None:
+        """Run SQL text that writes, as a hand does."""
+        self.rows(sql)
+
     def rows(self, sql: str) -> Rows:
         """Run SQL text that names tables as `holdfast_…`."""
         if self._store.dialect.name == "mysql":

@@ -15,7 +15,28 @@ from typing import Any
 
 import pytest
 
-TOPICS = ("enqueue", "keys", "repeat", "claim", "settle", "park", "door", "reap", "upkeep")
+TOPICS = (
+    "enqueue",
+    "keys",
+    "debounce",
+    "repeat",
+    "claim",
+    "expiry",
+    "settle",
+    "order",
+    "limits",
+    "changes",
+    "park",
+    "pauses",
+    "door",
+    "results",
+    "reap",
+    "upkeep",
+    "schedules",
+    "declarations",
+    "chains",
+    "batches",
+)
 
 pytest.register_assert_rewrite("holdfast.testing.suite", *(f"holdfast.testing.suite_{topic}" for topic in TOPICS))
 

@@ -235,3 +235,23 @@ def test_a_dead_letter_blocks_nothing(do: Do, clock: Clock, look: Look) -> None:
     assert after.job_id == next_in_line.id
     do(jobs.complete(after))
     assert [(row.id, row.outcome) for row in look.over()] == [(poison.id, "dead"), (next_in_line.id, "done")]
+
+
+def test_a_claim_leaves_jobs_of_other_buckets_until_they_are_overdue(do: Do, clock: Clock) -> None:
+    ours, theirs, anyones = new_job(key="a", bucket=3), new_job(key="b", bucket=4), new_job()
+    do(jobs.enqueue_many([theirs, ours, anyones]))
+    first = do(jobs.claim("mail", limit=10, buckets=[3, 5], overdue_ms=10_000))
+    assert {lease.job_id for lease in first} == {ours.id, anyones.id}
+    clock.advance(9)
+    assert do(jobs.claim("mail", limit=10, buckets=[3, 5], overdue_ms=10_000)) == []
+    clock.advance(1)
+    [overdue] = do(jobs.claim("mail", limit=10, buckets=[3, 5], overdue_ms=10_000))
+    assert overdue.job_id == theirs.id
+
+
+def test_a_claim_for_no_bucket_takes_jobs_without_one_and_overdue_ones(do: Do, clock: Clock) -> None:
+    theirs, anyones = new_job(key="b", bucket=4), new_job()
+    do(jobs.enqueue_many([theirs, anyones]))
+    assert [lease.job_id for lease in do(jobs.claim("mail", limit=10, buckets=[]))] == [anyones.id]
+    clock.advance(10)
+    assert [lease.job_id for lease in do(jobs.claim("mail", limit=10, buckets=[]))] == [theirs.id]

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import jobs
+from holdfast import admin, jobs
+from holdfast.admin import JobsDesk
 from holdfast.errors import SchemaMismatch
 from holdfast.flow import Steps, ask, flow
 from holdfast.store import Store, migrate
@@ -88,6 +89,19 @@ def test_a_beat_registers_a_worker(do: Do, clock: Clock) -> None:
     assert (worker.id, worker.status, worker.started_at) == ("w1", "alive", born)
     assert (worker.seen_at, worker.silent_for) == (born + timedelta(seconds=10), timedelta(seconds=2))
     assert worker.info == {"host": "a", "jobs": 3}
+
+
+def test_what_one_worker_does_for_all_is_its_own_until_its_time_is_over(do: Do, clock: Clock) -> None:
+    assert do(registry.take_round("prune", "w1", 1_000))
+    assert not do(registry.take_round("prune", "w2", 1_000))
+    assert do(registry.take_round("stuck", "w2", 1_000))
+    clock.advance(0.9)
+    assert do(registry.take_round("prune", "w1", 1_000)), "it keeps what it has"
+    clock.advance(0.9)
+    assert not do(registry.take_round("prune", "w2", 1_000))
+    clock.advance(0.1)
+    assert do(registry.take_round("prune", "w2", 1_000)), "a silent worker loses it"
+    assert not do(registry.take_round("prune", "w1", 1_000))
 
 
 def test_a_beat_never_un_drains(do: Do, clock: Clock) -> None:
@@ -205,3 +219,16 @@ def test_a_newer_schema_is_refused_with_what_to_do(do: Do, store: Store) -> None
     assert (refused.value.found, refused.value.expected) == (SCHEMA_VERSION, SCHEMA_VERSION - 1)
     with pytest.raises(SchemaMismatch, match="holdfast migrate apply"):
         do(migrate.check(SCHEMA_VERSION + 1))
+
+
+def test_audit_lines_are_pruned_by_age_in_chunks(do: Do, clock: Clock) -> None:
+    for name in ("a", "b", "c"):
+        do(admin.pause("queue", name, "ann"))
+    clock.advance(DAY)
+    do(admin.pause("queue", "d", "ann"))
+    assert do(admin.prune_audit(DAY_MS)) == 0, "just that old is not older"
+    clock.advance(0.001)
+    assert do(JobsDesk().count_audit(DAY)) == 3
+    assert [do(admin.prune_audit(DAY_MS, limit=2)) for _ in range(3)] == [2, 1, 0]
+    assert [line.detail["queue"] for line in do(admin.audit())] == ["d"]
+    assert len(do(jobs.pauses())) == 4, "what was done stays done"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime
 
 from holdfast.errors import ConfigError
 
@@ -36,6 +38,26 @@ def parse_id(text: object) -> str:
     if not isinstance(text, str) or not _CANONICAL.fullmatch(text):
         raise ConfigError("id", "must be a UUID in lower case with hyphens", text)
     return text
+
+
+def tick_id(schedule: str, tick: datetime) -> str:
+    """Return the id of the job of one tick: the same from everyone who works it out.
+
+    A UUID version 8 that begins with the tick's time, as the ids of other jobs begin with theirs, so that lists in the
+    order of ids stay in the order of time.
+    """
+    digest = hashlib.sha256(f"{schedule}\n{tick.isoformat()}".encode()).hexdigest()
+    head = f"{int(tick.timestamp() * 1000):012x}"
+    return f"{head[:8]}-{head[8:]}-8{digest[:3]}-8{digest[3:6]}-{digest[6:18]}"
+
+
+def next_id(job_id: str) -> str:
+    """Return the id of the job that continues this one: the same from everyone who works it out.
+
+    It begins with the time of the job that it continues, so that lists in the order of ids keep a chain together.
+    """
+    digest = hashlib.sha256(f"continues\n{job_id}".encode()).hexdigest()
+    return f"{job_id[:13]}-8{digest[:3]}-8{digest[3:6]}-{digest[6:18]}"
 
 
 def bucket(key: str, buckets: int = 1024) -> int:

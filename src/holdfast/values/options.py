@@ -16,10 +16,17 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypedDict, Unpack, cast, overload
 
 from holdfast.errors import ConfigError
+from holdfast.values.debounce import THROTTLE_SCOPE, Debounce, Throttle
+from holdfast.values.expires import EXPIRES_HEADER, header_of
+from holdfast.values.ids import parse_id
+from holdfast.values.queues import PLAIN, QueueSettings
 from holdfast.values.retry import DAY, LONGEST_LEASE, Duration, OptionalSeconds, Retry, Seconds, seconds, whole
-from holdfast.values.rows import Outcome
+from holdfast.values.rows import AfterDead, Enqueued, Outcome
+from holdfast.values.texts import KEY_LENGTH, NAME_LENGTH, storable, text
 
 __all__ = [
+    "KEY_LENGTH",
+    "NAME_LENGTH",
     "USING",
     "EnqueueKeywords",
     "EnqueueOptions",
@@ -33,14 +40,14 @@ __all__ = [
     "kind_name",
     "only_options",
     "seconds",
+    "storable",
     "switch",
     "text",
 ]
 
-NAME_LENGTH = 100
-KEY_LENGTH = 200
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 MOST_ATTEMPTS = 1_000_000
+MOST_PARENTS = 10_000
 # A bucket is a SMALLINT.
 MOST_BUCKETS = 2**15
 # What every database and driver keeps and gives back, in any time zone: MySQL's times begin with the first of these
@@ -50,7 +57,6 @@ FIRST_YEAR, LAST_YEAR = 1000, 9998
 Commit = Literal["alone", "together"]
 COMMITS: tuple[Commit, ...] = ("alone", "together")
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -58,22 +64,6 @@ def identifier(value: object, field: str) -> str:
     """Check a table prefix or schema name, which become part of SQL text."""
     if not isinstance(value, str) or not _IDENTIFIER.fullmatch(value):
         raise ConfigError(field, "must be 1 to 40 of a-z, 0-9 and _, not starting with a digit", value)
-    return value
-
-
-def text(value: object, field: str, longest: int) -> str:
-    """Check text that goes into a column of limited length."""
-    if not isinstance(value, str) or not 1 <= len(value) <= longest:
-        raise ConfigError(field, f"must be text of 1 to {longest} characters", value)
-    return storable(value, field)
-
-
-def storable(value: object, field: str) -> str:
-    """Check that every database can keep this text."""
-    if not isinstance(value, str):
-        raise ConfigError(field, "must be text", value)
-    if _UNSTORABLE.search(value):
-        raise ConfigError(field, "must not contain NUL characters or lone surrogates", value)
     return value
 
 
@@ -86,7 +76,10 @@ def switch(value: object, field: str) -> bool | None:
 
 def kind_name(value: object) -> str:
     """Check the name of a handler."""
-    return text(value, "kind", NAME_LENGTH)
+    kind = text(value, "kind", NAME_LENGTH)
+    if kind.endswith(THROTTLE_SCOPE):
+        raise ConfigError("kind", f"must not end in {THROTTLE_SCOPE!r}, which keys of throttles have behind it", kind)
+    return kind
 
 
 def only_options(call: str, given: Mapping[str, object], takes: Collection[str], advice: str = "") -> None:
@@ -130,9 +123,14 @@ class EnqueueKeywords(TypedDict, total=False):
     idempotency_key: str | None
     window: Duration | None
     unique: str | None
+    debounce: Debounce | None
+    throttle: Throttle | None
+    expires: datetime | timedelta | float | None
     max_attempts: int | None
     lease: Duration | None
     headers: Mapping[str, str] | None
+    after: Sequence[Enqueued | str] | None
+    after_dead: AfterDead | None
 
 
 # What `using` takes, in the order of its signature.
@@ -143,8 +141,8 @@ USING = ("tx", "notify", *EnqueueKeywords.__annotations__)
 class EnqueueOptions:
     """What may be said about one job; None leaves it to the handler or the queue.
 
-    `run_after` is kept as seconds, counted by the database's clock, or as a datetime in UTC: read `delay` and `at`.
-    `window` is how long an idempotency key is remembered.
+    `run_after` and `expires` are kept as seconds, counted by the database's clock, or as a datetime in UTC: read
+    `delay`, `at` and `expiry`. `window` is how long an idempotency key is remembered.
     """
 
     queue: str | None = None
@@ -154,9 +152,14 @@ class EnqueueOptions:
     idempotency_key: str | None = None
     window: _SecondsOr = _SecondsOr(DAY)
     unique: str | None = None
+    debounce: Debounce | None = None
+    throttle: Throttle | None = None
+    expires: datetime | timedelta | float | None = None
     max_attempts: int | None = None
     lease: OptionalSeconds = OptionalSeconds(at_least=1.0, at_most=LONGEST_LEASE)
     headers: Mapping[str, str] | None = field(default=None, hash=False)
+    after: Sequence[Enqueued | str] | None = None
+    after_dead: AfterDead | None = None
 
     _limits: ClassVar[dict[str, int]] = {
         "queue": NAME_LENGTH,
@@ -174,9 +177,39 @@ class EnqueueOptions:
         if self.max_attempts is not None:
             whole(self.max_attempts, "max_attempts", 1, MOST_ATTEMPTS)
         if self.run_after is not None:
-            object.__setattr__(self, "run_after", _moment(self.run_after))
+            object.__setattr__(self, "run_after", _moment(self.run_after, "run_after"))
+        if self.expires is not None:
+            object.__setattr__(self, "expires", _moment(self.expires, "expires", at_least=0.001))
         if self.headers is not None:
             object.__setattr__(self, "headers", header_map(self.headers))
+        if self.after is not None:
+            object.__setattr__(self, "after", _parents(self.after))
+        if self.after_dead is not None and self.after_dead not in ("run", "cancel"):
+            raise ConfigError("after_dead", "must be 'run' or 'cancel'", self.after_dead)
+        if self.debounce is not None or self.throttle is not None:
+            self._check_together()
+        if EXPIRES_HEADER in (self.headers or ()):
+            raise ConfigError("headers", f"must not hold {EXPIRES_HEADER!r}; say expires= instead", self.headers)
+
+    def _check_together(self) -> None:
+        """Refuse what says two different things about when the job comes, or whether it does."""
+        if self.debounce is not None:
+            _instance(self.debounce, "debounce", Debounce)
+            for name, why in _NOT_WITH_DEBOUNCE.items():
+                if getattr(self, name) is not None:
+                    raise ConfigError(name, f"cannot be said together with debounce: {why}", getattr(self, name))
+        if self.throttle is not None:
+            _instance(self.throttle, "throttle", Throttle)
+            if self.idempotency_key is not None:
+                rule = "cannot be said together with throttle: each of them names the job that a repeat finds"
+                raise ConfigError("idempotency_key", rule, self.idempotency_key)
+        if vars(self)["window"] is not None:
+            raise ConfigError("window", "is for idempotency_key; a Throttle has a window of its own", self.window)
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The ids of the jobs that this one runs after."""
+        return cast("tuple[str, ...]", self.after or ())
 
     @property
     def delay(self) -> float | None:
@@ -188,24 +221,49 @@ class EnqueueOptions:
         """The moment in UTC, when `run_after` was given as a datetime."""
         return self.run_after if isinstance(self.run_after, datetime) else None
 
+    @property
+    def expiry(self) -> str | None:
+        """What the job's headers say of when it expires."""
+        return None if self.expires is None else header_of(_moment(self.expires, "expires"))
+
     def merged(self, other: EnqueueOptions) -> EnqueueOptions:
         """Return these options with whatever `other` says instead."""
         said = {name: value for name, value in vars(other).items() if value is not None}
         return EnqueueOptions(**{**vars(self), **said})
 
 
-def _moment(value: datetime | timedelta | float) -> datetime | float:
+def _parents(given: object) -> tuple[str, ...]:
+    """Check the jobs to run after, and return their ids, each once."""
+    rule = f"must be up to {MOST_PARENTS:,} jobs, as `enqueue` answers with, or their ids (for more there is hf.batch)"
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise ConfigError("after", rule, given)
+    ids = [one.id if isinstance(one, Enqueued) else parse_id(one) for one in cast("Sequence[object]", given)]
+    if not 1 <= len(ids) <= MOST_PARENTS:
+        raise ConfigError("after", rule, f"{len(ids)} jobs")
+    return tuple(dict.fromkeys(ids))
+
+
+# What a debounce says already, or would make untrue.
+_NOT_WITH_DEBOUNCE = {
+    "throttle": "the first call counts, or the last",
+    "run_after": "its wait says when the job is due",
+    "unique": "a call while the job runs must add another; for one live job at a time leave debounce out",
+    "idempotency_key": "a repeated call changes nothing but the payload, until the job begins",
+}
+
+
+def _moment(value: datetime | timedelta | float, field: str, *, at_least: float = 0.0) -> datetime | float:
     if not isinstance(value, datetime):
-        return seconds(value, "run_after")
+        return seconds(value, field, at_least=at_least)
     if value.utcoffset() is None:
-        raise ConfigError("run_after", "must have a time zone, as in datetime.now(UTC)", value)
+        raise ConfigError(field, "must have a time zone, as in datetime.now(UTC)", value)
     rule = f"must lie in the years {FIRST_YEAR} to {LAST_YEAR} in UTC"
     try:
         moment = value.astimezone(UTC)
     except OverflowError as error:
-        raise ConfigError("run_after", rule, value) from error
+        raise ConfigError(field, rule, value) from error
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
-        raise ConfigError("run_after", rule, value)
+        raise ConfigError(field, rule, value)
     return moment
 
 
@@ -219,27 +277,30 @@ def header_map(headers: object, field: str = "headers") -> dict[str, str]:
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """How long a queue keeps its finished jobs; 0 deletes them at once."""
+    """How long a queue keeps finished jobs (0 deletes them at once), and what the code says of order and limits."""
 
     name: str
     keep_done: Seconds = Seconds(DAY)
     keep_dead: Seconds = Seconds(30 * DAY)
     keep_cancelled: Seconds = Seconds(7 * DAY)
+    settings: QueueSettings = PLAIN
 
     def __post_init__(self) -> None:
         text(self.name, "queue", NAME_LENGTH)
 
     @classmethod
-    def of(cls, name: str, retention: Duration | Mapping[str, Duration] | None = None) -> QueueOptions:
+    def of(
+        cls, name: str, retention: Duration | Mapping[str, Duration] | None = None, settings: QueueSettings = PLAIN
+    ) -> QueueOptions:
         """Read `retention` as the time to keep done jobs, or as one time for each of done, dead and cancelled."""
         if retention is None:
-            return cls(name)
+            return cls(name, settings=settings)
         if not isinstance(retention, Mapping):
-            return cls(name, keep_done=seconds(retention, "retention"))
+            return cls(name, keep_done=seconds(retention, "retention"), settings=settings)
         if strange := set(retention) - {"done", "dead", "cancelled"}:
             raise ConfigError("retention", "may name done, dead and cancelled", sorted(map(str, strange)))
         kept = {outcome: seconds(each, f"retention[{outcome!r}]") for outcome, each in retention.items()}
-        return cls(name, **{f"keep_{outcome}": each for outcome, each in kept.items()})
+        return cls(name, **{f"keep_{outcome}": each for outcome, each in kept.items()}, settings=settings)
 
     def keeps(self, outcome: Outcome) -> float:
         """Return for how many seconds jobs of this outcome are kept."""
@@ -251,7 +312,7 @@ class HandlerOptions:
     """How a handler's jobs run unless `enqueue` says otherwise.
 
     `concurrency` bounds how many run at once in one worker; `timeout` bounds one attempt. `commit` says whether
-    `job.transaction()` commits alone or together with other jobs.
+    `job.transaction()` commits alone or together with other jobs. `key` is a template that arguments fill.
     """
 
     queue: str = "default"
@@ -261,6 +322,7 @@ class HandlerOptions:
     concurrency: int | None = None
     priority: int = 0
     commit: Commit = "alone"
+    key: str | None = None
 
     def __post_init__(self) -> None:
         text(self.queue, "queue", NAME_LENGTH)
@@ -285,6 +347,7 @@ class StoreKeywords(TypedDict, total=False):
     prepare: bool | None
     listen_url: str | None
     buckets: int | None
+    audit_retention: Duration | None
 
 
 class WorkerKeywords(TypedDict, total=False):
@@ -296,6 +359,7 @@ class WorkerKeywords(TypedDict, total=False):
     drain: Duration
     name: str | None
     buffer: int
+    ring: bool
 
 
 @dataclass(frozen=True)
@@ -303,7 +367,8 @@ class StoreOptions:
     """How the database is used.
 
     Set `prepare` to False behind a PgBouncer that keeps no prepared statements, and `listen_url` to the server's own
-    address when the main URL goes through a PgBouncer: LISTEN needs a session of its own.
+    address when the main URL goes through a PgBouncer: LISTEN needs a session of its own. `audit_retention` is how long
+    lines about what was done by hand are kept.
     """
 
     prefix: str = "holdfast"
@@ -316,6 +381,7 @@ class StoreOptions:
     prepare: bool = True
     listen_url: str | None = field(default=None, repr=False)
     buckets: int = 1024
+    audit_retention: Seconds = Seconds(90 * DAY)
 
     def __post_init__(self) -> None:
         identifier(self.prefix, "prefix")
@@ -361,6 +427,7 @@ _PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
     "buckets": (int, "a whole number"),
     "busy_timeout": (float, "seconds"),
     "connect_timeout": (float, "seconds"),
+    "audit_retention": (float, "seconds"),
     "notify": (_switch, "true or false"),
     "prepare": (_switch, "true or false"),
 }

@@ -99,6 +99,10 @@ class Signature:
             read_back=any(each.holds_objects for each in traits.values()),
         )
 
+    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all arguments by name, those that were left out with their defaults."""
+        return {**self.defaults, **dict(zip(self.positional, args, strict=False)), **kwargs}
+
     def encode(self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int) -> str:
         """Bind, check and write the arguments as compact JSON; an argument left out stays out.
 

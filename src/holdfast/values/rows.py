@@ -17,6 +17,14 @@ Outcome = Literal["done", "dead", "cancelled"]
 OUTCOMES: tuple[Outcome, ...] = ("done", "dead", "cancelled")
 
 
+AfterDead = Literal["run", "cancel"]
+
+
+# What headers say of a job that runs after others, that continues one (and the first of its chain), or is in a batch.
+AFTER_HEADER, CONTINUES_HEADER, CHAIN_HEADER = "holdfast-after", "holdfast-continues", "holdfast-chain"
+BATCH_HEADER = "holdfast-batch"
+
+
 WorkerStatus = Literal["alive", "draining", "dead"]
 
 
@@ -67,6 +75,14 @@ class NewJob(NamedTuple):
     unique: str | None = None
     idempotency_key: str | None = None
     window_ms: int = 86_400_000
+    # The jobs that it runs after, and what becomes of it if one of them is dead or cancelled.
+    after: tuple[str, ...] = ()
+    after_dead: AfterDead = "run"
+    # Of the idempotency key; by default the kind.
+    scope: str | None = None
+    debounce: str | None = None
+    wait_ms: int = 0
+    max_wait_ms: int = 0
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -110,11 +126,12 @@ class Held(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """A leased job that succeeded, to be completed with its effect in one transaction."""
+    """A leased job that succeeded, to be completed with its effect in one transaction; `then` continues it."""
 
     lease: Lease
     result: str | None = None
     keep: bool = True
+    then: NewJob | None = None
 
 
 class Finish(NamedTuple):
@@ -160,8 +177,22 @@ class Park(NamedTuple):
     lapses: int | None = None
 
 
+class Continued(NamedTuple):
+    """The end of a leased job that succeeded and is continued by another, which is added in the same transaction."""
+
+    id: Any
+    fence: int
+    then: NewJob
+    keep: bool = True
+
+    @property
+    def finish(self) -> Finish:
+        """The end of the job by itself."""
+        return Finish(self.id, self.fence, "done", keep=self.keep)
+
+
 # What a worker writes about a lease that it gives up.
-End = Finish | PutBack | Park
+End = Finish | PutBack | Park | Continued
 
 
 class Expired(NamedTuple):
@@ -180,6 +211,7 @@ class Expired(NamedTuple):
     # Whether the handler is known to have been called under this lease.
     began: Any
     lapses: int
+    followers: int | None = None
 
 
 class Reaped(NamedTuple):

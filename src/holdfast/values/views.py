@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.values.expires import expiry_of
 from holdfast.values.rows import Outcome, State, WorkerStatus
 
 
@@ -63,9 +64,16 @@ class JobView:
     def last_error(self) -> dict[str, Any] | None:
         return self.errors[-1] if self.errors else None
 
+    @property
+    def expires_at(self) -> datetime | None:
+        """From when on no attempt of it begins."""
+        return expiry_of(self.headers, self.created_at)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it ready for JSON: times as ISO 8601, the payload as the value it holds."""
-        return plain(self) | {"payload": decoded(self.payload)}
+        expires = self.expires_at
+        told = {"payload": decoded(self.payload), "expires_at": None if expires is None else iso(expires)}
+        return plain(self) | told
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from holdfast.flow import Flow
 from holdfast.worker.handler_threads import Call
@@ -25,9 +26,10 @@ THREAD_LOOK_SECONDS = 0.001
 class Begins:
     """Records begins for one worker; `inside` is the job whose handler has been recorded and not yet entered."""
 
-    def __init__(self, run: Callable[[Flow[None]], Awaitable[None]]) -> None:
+    def __init__(self, run: Callable[[Flow[Any]], Awaitable[Any]]) -> None:
         self.inside: Work | None = None
-        self._run = run
+        # What else a slot waits for before a handler is called is asked in the same way.
+        self.run = run
         self._one = asyncio.Lock()
         self._limit: asyncio.TimerHandle | None = None
 
@@ -38,7 +40,7 @@ class Begins:
         """
         await self._one.acquire()
         try:
-            await self._run(recording)
+            await self.run(recording)
         except BaseException:
             self._one.release()
             raise

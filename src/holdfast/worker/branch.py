@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from holdfast.context import Context
 from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, redact
-from holdfast.flow import Steps, flow
+from holdfast.flow import Steps
+from holdfast.jobs import pauses
 from holdfast.jobs.source import JobsSource
-from holdfast.life.source import Source, check
+from holdfast.life.source import LearningFlow, Source, check
+from holdfast.lines import Stored, declare
 from holdfast.store import Store, migrate
 from holdfast.store.dialects import SCHEMA_VERSION
+from holdfast.values.pauses import Pause, Paused
+from holdfast.values.queues import QueueSettings
 from holdfast.worker.begins import Begins
 from holdfast.worker.executors import EXECUTORS
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.outage import Outage
 from holdfast.worker.patience import Patience
+from holdfast.worker.pauses import Pauses
 from holdfast.worker.settler import Settler
 from holdfast.worker.work import BaseExecutor, Ended
 
 # The worker's own connections to a store at most, opened as they are needed: one each for claim, settle, renew, reap,
-# beat and prune, so that none waits for another. The record that a suspect begins and the look for stuck rows have none
-# of their own: they are short and rare, and reap, beat and prune rest most of the time.
-CONNECTIONS_PER_STORE = 6
+# beat, prune and ticks, so that none waits for another. The record that a suspect begins, the look for stuck rows and
+# the one for jobs that have expired have none of their own: they are short, and rare or one at a time, and reap, beat
+# and prune rest most of the time.
+CONNECTIONS_PER_STORE = 7
 
 
 class Served(NamedTuple):
@@ -35,13 +41,20 @@ class Served(NamedTuple):
     sources: Sequence[Source]
 
 
+class Known(NamedTuple):
+    """What must be known before the first claim: what is stored of queues, and what is paused."""
+
+    stored: dict[str, Stored]
+    pauses: list[Pause]
+
+
 class Branch:
     """One store with its sources: the worker's own connections there, its patience with it, and its settler.
 
     `first` is the application's own store, where the worker's registry is kept.
     """
 
-    def __init__(self, served: Served, *, first: bool) -> None:
+    def __init__(self, served: Served, *, first: bool, said: Mapping[str, QueueSettings] | None = None) -> None:
         # The application's own object, on which handlers' transactions run. They may use up its connections; what
         # keeps their leases alive must not wait for one.
         self.home = served.store
@@ -53,16 +66,22 @@ class Branch:
         self.hears_of_work = bool(self.sources) and (self.has_our_tables or self.store.dialect.hears_every_commit)
         # Whether the tables have been looked for; what was not at the start is looked for before anything else is done.
         self._checked = False
+        # What the code says of queues, which is stored where nothing is.
+        self.said = said or {}
+        # What is paused here, as the worker's parts see it.
+        self.pauses: Pauses
         # Wake-ups that name another queue are not for this worker.
         self.queues = {name for source in served.sources if isinstance(source, JobsSource) for name in source.queues}
 
-    def begin(self, context: Context, worker: str, threads: Threads, forget: Callable[[Iterable[Ended]], None]) -> None:
+    def begin(
+        self, context: Context, worker: str, threads: Threads, forget: Callable[[Iterable[Ended], bool], None]
+    ) -> None:
         """Make the parts that run on this store; on the event loop of the worker."""
         outage = Outage(worker, context.events.emit, redact(self.home.url))
         # Ends the pause before the next claim.
         self.wake = asyncio.Event()
         self.patience = Patience(self.store, outage, first=None if self._checked else self._tables())
-        self.settler = Settler(self.patience.outlive, context.events, forget, worker)
+        self.settler = Settler(self.patience.outlive, context.events, forget, worker, context.waits)
         begins = Begins(self.patience.begin)
         self._executors = {
             name: EXECUTORS[name](context, worker, threads, begins, self.home) for name in self._executor_names()
@@ -89,21 +108,39 @@ class Branch:
         for name in self._executor_names() - EXECUTORS.keys():
             raise ConfigError("executor", f"must be one of {', '.join(EXECUTORS)}", name)
         if self.first:
-            await self.store.arun(self._tables())
+            self._learn(await self.store.arun(self._tables()))
             self._checked = True
         else:
             # Asked once, and not for long: jobs of other stores wait for this.
             with suppress(DatabaseUnavailable, DatabaseBusy, TimeoutError):
                 async with asyncio.timeout(self.store.options.connect_timeout):
-                    await self.store.arun_once(self._tables())
+                    self._learn(await self.store.arun_once(self._tables()))
                 self._checked = True
 
-    @flow
-    def _tables(self) -> Steps[None]:
-        """Raise unless the tables are there that the sources need."""
+    def _tables(self) -> LearningFlow[Known]:
+        """Raise unless the tables are there that the sources need; read what is stored of our queues, and the pauses.
+
+        Nothing is claimed before this is known.
+        """
+        return LearningFlow("check", self._check_tables, self._learn)
+
+    def _check_tables(self) -> Steps[Known]:
         if self.has_our_tables:
             yield from migrate.check(SCHEMA_VERSION)
         yield from check(self.sources)
+        said = {name: self.said[name] for name in self.queues if name in self.said}
+        if not self.has_our_tables:
+            return Known({}, [])
+        stored = yield from declare(said)
+        return Known(stored, (yield from pauses()))
+
+    def _learn(self, known: Known) -> None:
+        """Have our sources go by what is stored of their queues, and by what is paused."""
+        settings = {name: one.settings for name, one in known.stored.items()}
+        for source in self.sources:
+            if isinstance(source, JobsSource):
+                source.learn_settings(settings)
+                source.pause(Paused.of(known.pauses))
 
     async def close(self) -> None:
         if self.store is not self.home:

@@ -13,6 +13,7 @@ from holdfast.errors import Unusable
 from holdfast.job import Job
 from holdfast.values.failure import type_name
 from holdfast.worker.attempt_context import stepped
+from holdfast.worker.expiry import may_expire
 from holdfast.worker.handler_executor import Executor, loop_runs, within
 from holdfast.worker.work import Ended, Work
 
@@ -33,13 +34,17 @@ class BulkExecutor(Executor):
         return other.handler is first.handler and self.batch_of(other) == self.batch_of(first)
 
     async def attempt_batch(self, works: Sequence[Work]) -> Sequence[Ended]:
+        ends: list[Ended] = []
+        if any(may_expire(work.lease) for work in works):
+            ends, works = await self._weed_out(works)
         if len(works) > 1:
             # None of them is one whose call must be recorded: such a job shares an attempt with nobody.
-            return await self._together(works)
-        [work] = works
-        # Not begun while it waits for its record: a renewal would say that it has.
-        work.started = 0.0
-        return [await self.attempt(work)]
+            return [*ends, *await self._together(works)]
+        for work in works:
+            # Not begun while it waits for its record: a renewal would say that it has.
+            work.started = 0.0
+            ends.append(await self.attempt(work, in_time=True))
+        return ends
 
     async def _attempt(self, work: Work) -> Ended:
         [ended] = await self._together([work])

@@ -15,6 +15,8 @@ from holdfast.worker.slots import Slots
 AHEAD_SECONDS = 0.25
 # Larger claims than this cost no less per job, and the next claim is under way before the buffer is empty.
 CLAIM_IS_LARGE_AT = 500
+# With this many jobs for each slot behind others of their key, none is claimed: every slot has one to begin with.
+CHAINED_PER_SLOT = 100
 # The rate is measured over this time at least.
 MEASURE_SECONDS = 0.01
 
@@ -79,7 +81,7 @@ class Demand:
         ahead = self._ahead = min(self._most, int(self._finishing_rate() * AHEAD_SECONDS))
         self.low = max(ahead // 2, ahead - CLAIM_IS_LARGE_AT)
         buffered = len(self._slots.buffer)
-        if buffered > self.low:
+        if buffered > self.low or len(self._slots.stints) > CHAINED_PER_SLOT * self._slots.count:
             return 0
         return self._slots.count + ahead - self._slots.occupied - buffered
 
@@ -89,7 +91,8 @@ class Demand:
         Less than a batch is not claimed ahead: it would be all that the next call gets.
         """
         ahead = self._ahead if self._ahead >= size else 0
-        wanted = (self._slots.count - self._slots.occupied) * size + ahead - len(self._slots.buffer)
+        waiting = len(self._slots.buffer) + len(self._slots.lingering)
+        wanted = (self._slots.count - self._slots.occupied) * size + ahead - waiting
         return min(wanted, size * max(1, CLAIM_IS_LARGE_AT // size))
 
     def _finishing_rate(self) -> float:

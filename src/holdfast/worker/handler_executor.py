@@ -18,11 +18,16 @@ from holdfast.handlers import Registration
 from holdfast.job import Job
 from holdfast.life.expiry import must_record
 from holdfast.store import Store
+from holdfast.values.rows import Finish
 from holdfast.worker.attempt_context import rest, stepped
 from holdfast.worker.begins import Begins
+from holdfast.worker.expiry import Expiry, may_expire
 from holdfast.worker.handler_threads import Call, Given, Threads
 from holdfast.worker.outcomes import Outcomes, is_a
 from holdfast.worker.work import BaseExecutor, Ended, Hidden, Work
+
+# How long it is kept in mind whether anybody listens to starts and ends.
+ASK_SECONDS = 0.001
 
 
 class Executor(BaseExecutor):
@@ -39,24 +44,52 @@ class Executor(BaseExecutor):
         self._store = store or context.store
         self._outcomes = Outcomes(worker, context.events)
         self._done = self._outcomes.done
-        self._wants = context.events.wants
+        # Whether anybody wants to hear of starts and ends, and when to ask again, by the monotonic clock.
+        self._tells_starts = self._tells_ends = False
+        self._asks_at = 0.0
         self.worker = worker
         self.threads = threads
         self._begins = begins
+        self._expiry = Expiry(self._store.arun if begins is None else begins.run)
         self._variables = contextvars.copy_context()
 
-    def attempt(self, work: Work) -> Coroutine[Any, Any, Ended]:
+    def attempt(self, work: Work, *, in_time: bool = False) -> Coroutine[Any, Any, Ended]:
         """Run the handler once. Whatever it raises, cancellation included, becomes an outcome: a slot lives on.
 
-        A function that returns a coroutine: each coroutine within another is woken and put to sleep with it.
+        `in_time` says that it is known not to have expired. A function that returns a coroutine: each coroutine within
+        another is woken and put to sleep with it.
         """
         lease = work.lease
+        if lease.headers is not None and not in_time and may_expire(lease):
+            return self._attempt_in_time(work)
         # First what few jobs have: `must_record` would be a call for each.
         if (lease.lapses or lease.max_attempts <= 1) and self._begins and must_record(lease.lapses, lease.max_attempts):
             recording = work.source.begin(lease)
             if recording is not None:
                 return self._attempt_on_record(work, self._begins, recording)
         return self._attempt(work)
+
+    async def _attempt_in_time(self, work: Work) -> Ended:
+        """Run a handler unless its job has expired."""
+        ends, _ = await self._weed_out([work])
+        return ends[0] if ends else await self.attempt(work, in_time=True)
+
+    async def _weed_out(self, works: Sequence[Work]) -> tuple[list[Ended], list[Work]]:
+        """End those of the jobs that have expired; return their ends, and the jobs that may begin."""
+        asked = [work for work in works if may_expire(work.lease)]
+        for work in works:
+            # Not begun while it waits for the answer: a renewal would say that it has.
+            work.started = 0.0
+        try:
+            expired = await self._expiry.of(asked)
+        except DatabaseUnavailable:
+            # They have not begun, as in `_attempt_on_record`.
+            return [self._outcomes.released(_at_its_end(work)) for work in asked], _without(works, asked)
+        except BaseException as error:
+            read = self._outcomes.read
+            return [read(self._outcomes.raised, _at_its_end(work), error) for work in works], []
+        late = [work for work in asked if work.lease.job_id in expired]
+        return [self._outcomes.expired(_at_its_end(work)) for work in late], _without(works, late)
 
     async def _attempt_on_record(self, work: Work, begins: Begins, recording: Flow[None]) -> Ended:
         """Run a handler whose call must be known of, should the process die."""
@@ -80,8 +113,10 @@ class Executor(BaseExecutor):
     async def _attempt(self, work: Work) -> Ended:
         context, handler = self._context, work.handler
         variables = self._variables.copy()
-        work.started = time.monotonic()
-        if self._wants(events.JobStarted):
+        work.started = now = time.monotonic()
+        if now >= self._asks_at:
+            self._ask_who_listens(now)
+        if self._tells_starts:
             started = events.JobStarted(*self._outcomes.about(work), source=work.source.name, waited=work.waited())
             variables.run(context.events.emit, started)
         # The shortest way for the plainest handlers: two frames and an object less for each job.
@@ -110,8 +145,17 @@ class Executor(BaseExecutor):
         except BaseException as error:
             return self._outcomes.read(self._outcomes.raised, work, error)
         if value is None and job is None:
-            return self._done(work, None)
+            if self._tells_ends:
+                return self._done(work, None)
+            lease = work.lease
+            return Ended(work, Finish(lease.id, lease.fence, "done", None, None, None, work.keep), None)
         return self._outcomes.read(self._outcomes.returned, work, value)
+
+    def _ask_who_listens(self, now: float) -> None:
+        """Ask once for the jobs of a turn: to ask for each took a tenth of the time of a job that does nothing."""
+        wants = self._context.events.wants
+        self._tells_starts, self._tells_ends = wants(events.JobStarted), wants(events.JobDone)
+        self._asks_at = now + ASK_SECONDS
 
     def _job(self, work: Work) -> Job:
         return Job(
@@ -133,6 +177,7 @@ class Executor(BaseExecutor):
             work.handler.is_async
             or context.middlewares
             or must_record(lease.lapses, lease.max_attempts)
+            or may_expire(lease)
             or context.events.wants(events.JobStarted)
         )
 
@@ -248,6 +293,17 @@ class Executor(BaseExecutor):
                 work.job.lost = True
         call.future.cancel()
         self.threads.abandon(call)
+
+
+def _at_its_end(work: Work) -> Work:
+    """Say of a job that its attempt ends now, without having begun."""
+    work.started = time.monotonic()
+    return work
+
+
+def _without(works: Sequence[Work], others: Sequence[Work]) -> list[Work]:
+    left_out = set(others)
+    return [work for work in works if work not in left_out]
 
 
 async def within(limit: float, call: Awaitable[Any], *, since: float | None = None) -> Any:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.life.source import Source
+from holdfast.lines import StintLease
+from holdfast.values.pauses import Paused
 from holdfast.values.rows import Lease, PutBack
 from holdfast.worker.outcomes import Outcomes
 from holdfast.worker.settler import Settler
@@ -54,8 +56,10 @@ class Holdings:
                 # The job came round again while an attempt of ours, reaped by others, is still at it.
                 self.lose(self.held[work.key])
             self.held[work.key] = work
-            if work.lease.cancel_requested:
-                self._settle(self._outcomes.cancelled(work, "cancelled before it ran"))
+            if stop := work.lease.cancel_requested:
+                # It may come with the reason.
+                reason = stop if isinstance(stop, str) else "cancelled before it ran"
+                self._settle(self._outcomes.cancelled(work, reason))
             else:
                 ready.append(work)
         if run:
@@ -70,9 +74,8 @@ class Holdings:
             self.shortest_lease = shortest
             self.lease_got_shorter.set()
 
-    def forget(self, batch: Iterable[Ended]) -> None:
-        """Let go of jobs whose outcome is committed, or can never be."""
-        at_once = False
+    def forget(self, batch: Iterable[Ended], at_once: bool = False) -> None:
+        """Let go of jobs whose outcome is committed, or can never be; `at_once`: what follows may be due now."""
         for ended in batch:
             work = ended.work
             # Only if it is this lease's entry: the same job may have been claimed again meanwhile.
@@ -80,6 +83,8 @@ class Holdings:
                 del self.held[work.key]
             if work.lease.lapses:
                 self._slots.line.ended(work)
+            # A queue with order or limits has room again.
+            at_once = at_once or work.lease.__class__ is not Lease
             at_once = at_once or (ended.write.__class__ is PutBack and ended.write.delay_ms == 0)
         if at_once:
             # To be tried again at once: not every database tells its workers so.
@@ -89,6 +94,9 @@ class Holdings:
 
     def lose(self, work: Work) -> None:
         """React to a lost lease: stop its handler, or drop it from the buffer."""
+        if work.slot is None:
+            # Others run it now, and what is behind it must not come before it.
+            self.give_back([one for one in self._slots.stints.rest(work) if self._slots.withdraw(one)])
         if self._slots.withdraw(work):
             self._settle(self._outcomes.lost(work))
         else:
@@ -104,7 +112,7 @@ class Holdings:
     # Giving back
 
     def take_back(self, older_than: float = float("inf")) -> list[Work]:
-        """Take jobs away from the slots that have not started: all, or those claimed before a moment."""
+        """Take jobs away from the slots that have not started: all, or those that could have before a moment."""
         return self._slots.take_back(older_than)
 
     def give_back(self, works: list[Work], later: float | None = None) -> int:
@@ -113,9 +121,21 @@ class Holdings:
             self._settle(self._outcomes.released(work, later))
         return len(works)
 
+    def give_back_paused(self, source: Source) -> int:
+        """Return what has not begun of the queues and kinds that a source knows to be paused.
+
+        What is behind such a job in its stint goes back, too: it must not come before it.
+        """
+        back: list[Work] = []
+        for work in self._slots.waiting():
+            if work.source is source and source.paused.holds(work.lease.queue, work.lease.kind):
+                stint = [*self._slots.stints.rest(work), work]
+                back += [one for one in stint if self._slots.withdraw(one)]
+        return self.give_back(back)
+
     def oldest_waiting(self, otherwise: float) -> float:
-        """Return when the job was claimed that has waited longest for a slot."""
-        return min((work.taken for work in self._slots.waiting()), default=otherwise)
+        """Return since when the job has waited that has waited longest for a slot."""
+        return min((work.ready for work in self._slots.waiting()), default=otherwise)
 
     def _settle(self, ended: Ended) -> None:
         self._settlers[ended.work.source].add(ended)
@@ -132,6 +152,22 @@ class Holdings:
 
     def holds(self, work: Work) -> bool:
         return self.held.get(work.key) is work
+
+
+def apart(works: Iterable[Work], paused: Paused) -> tuple[list[Work], list[Work]]:
+    """Part what was claimed into what may begin and what is paused, with what is behind that in its stint."""
+    ready: list[Work] = []
+    back: list[Work] = []
+    held_up: set[tuple[str, str | None]] = set()
+    for work in works:
+        lease = work.lease
+        line = (lease.queue, lease.key)
+        if paused.holds(lease.queue, lease.kind) or (lease.__class__ is StintLease and line in held_up):
+            held_up.add(line)
+            back.append(work)
+        else:
+            ready.append(work)
+    return ready, back
 
 
 def _is_due(work: Work, now: float) -> bool:

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Any, TypeGuard, TypeVar
 
 from holdfast import events
-from holdfast.errors import Fatal, LeaseLost, SharedTransactionUndone, Unusable
+from holdfast.bound import Bound, Continue, continuing
+from holdfast.errors import Conflict, Fatal, LeaseLost, SharedTransactionUndone, Unusable
+from holdfast.values.expires import expiry_in
 from holdfast.values.failure import ErrorRecord, fatal_in, iso, type_name, words
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import Cancel, Retry, Snooze, delay_by, seconds
-from holdfast.values.rows import Finish, PutBack
+from holdfast.values.rows import Continued, Finish, PutBack, when
 from holdfast.worker.handler_threads import NoThread
 from holdfast.worker.work import Ended, Interrupt, Work
 
@@ -44,7 +46,7 @@ class Outcomes:
     def returned(self, work: Work, value: Any) -> Ended:
         """Turn what the handler returned into an outcome."""
         if work.settled:
-            if any(is_a(value, kind) for kind in (Retry, Snooze, Cancel, Fatal)):
+            if any(is_a(value, kind) for kind in (Retry, Snooze, Cancel, Fatal, Continue)):
                 said = f"{type_name(value).rpartition('.')[2]} came after the job's transaction had completed it"
                 self._events.emit(events.FailedAfterDone(*self.about(work), said, **measures(work)))
             return self.done(work, None)
@@ -59,6 +61,10 @@ class Outcomes:
             return self.cancelled(work, _reason(value))
         if is_a(value, Fatal):
             return self.dead(work, value)
+        if is_a(value, Continue):
+            return self._continued(work, value.job)
+        if work.job is not None and work.job.following is not None:
+            return self._continued(work, work.job.following)
         return self.done(work, value)
 
     def raised(self, work: Work, error: BaseException) -> Ended:
@@ -128,6 +134,15 @@ class Outcomes:
             return Ended(work, Finish(lease.id, lease.fence, "done", None, dropped, keep=work.keep), event)
         return Ended(work, Finish(lease.id, lease.fence, "done", result, keep=work.keep), event)
 
+    def _continued(self, work: Work, following: Bound) -> Ended:
+        """End a job as done, and have another one added that continues it."""
+        if not work.source.ours:
+            error = Conflict(f"Jobs of {work.source.name} cannot be continued: their tables know no chains.")
+            return self._again(work, work.handler.options.retry, error)
+        lease = work.lease
+        then = continuing(following, lease.job_id, lease.headers)
+        return Ended(work, Continued(lease.id, lease.fence, then, work.keep), self.done(work, None).event)
+
     def dead(self, work: Work, error: BaseException) -> Ended:
         """Send a job to the dead letters."""
         return self._dead_letter(work, self.record(work, error), error)
@@ -137,6 +152,14 @@ class Outcomes:
         record = self.record(work, Fatal(reason or "cancelled"), "Cancelled")
         write = Finish(work.lease.id, work.lease.fence, "cancelled", None, record.to_json())
         return Ended(work, write, events.JobCancelled(*self.about(work), reason, **measures(work)))
+
+    def expired(self, work: Work) -> Ended:
+        """End a job as cancelled that may not begin any more."""
+        moment = expiry_in(work.lease.headers, when(work.lease.created_at))
+        reason = f"expired at {moment.isoformat()}" if moment else "expired"
+        record = self.record(work, Fatal(reason), "Expired")
+        write = Finish(work.lease.id, work.lease.fence, "cancelled", None, record.to_json())
+        return Ended(work, write, events.JobExpired(*self.about(work), reason, **measures(work)))
 
     def released(self, work: Work, later: float | None = None) -> Ended:
         """Give a job back that has not run: to its old place, or after `later` seconds."""

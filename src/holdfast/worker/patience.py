@@ -42,18 +42,22 @@ class Patience:
 
     async def claim(self, work: Flow[list[Lease]]) -> list[Lease]:
         """Try a claim once, and wait a while if the database is away: by then something else may be wanted."""
+        # It may have been committed without our hearing of it: such leases are given back once we can.
+        return await self.once(work, leaves_strays=True) or []
+
+    async def once(self, work: Flow[T], *, leaves_strays: bool = False) -> T | None:
+        """Try what a claim needs once, and wait a while if the database is away; None then."""
         asked_at = time.monotonic()
         try:
-            claimed = await self._ask(work, ANSWER_SECONDS)
+            answer = await self._ask(work, ANSWER_SECONDS)
         except StoreError as error:
-            # The claim may have been committed without our hearing of it: such leases are given back once we can.
-            self.strays = self.strays or not isinstance(error, DatabaseBusy)
+            self.strays = self.strays or (leaves_strays and not isinstance(error, DatabaseBusy))
             self._failed_claims += 1
             await self._outage.pause(error, self._failed_claims)
-            return []
+            return None
         self._failed_claims = 0
         self._outage.over(asked_at)
-        return claimed
+        return answer
 
     async def begin(self, work: Flow[T]) -> T:
         """Run what a slot waits for; while the database is away, that slot is for the jobs of other stores.
@@ -89,7 +93,9 @@ class Patience:
     async def _ask(self, work: Flow[T], within: float) -> T:
         """Run a flow once and let its source learn from the answer."""
         if self._first is not None:
-            await self._answer(self._first, within)
+            answer = await self._answer(self._first, within)
+            if isinstance(self._first, LearningFlow):
+                self._first.learn(answer)
             self._first = None
         value = await self._answer(work, within)
         if isinstance(work, LearningFlow):

@@ -51,6 +51,16 @@ def forget(older: timedelta) -> Steps[int]:
 
 
 @flow
+def take_round(name: str, worker: str, lease_ms: int) -> Steps[bool]:
+    """Take or keep what one worker does for all, for this long; False while it is another's.
+
+    Commits: its own. After a crash: it is free when its time is over, and the next worker to ask takes it.
+    """
+    rows = yield from ask("round_take", name=name, worker=worker, lease_ms=lease_ms, alone=True)
+    return bool(rows)
+
+
+@flow
 def workers() -> Steps[list[WorkerInfo]]:
     """Read the registry, oldest first."""
     rows = yield from ask("workers_list", alone=True)

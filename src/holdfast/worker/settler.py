@@ -11,7 +11,8 @@ from holdfast import events
 from holdfast.errors import StoreError, UniqueViolation, UnknownFollowers
 from holdfast.flow import Flow
 from holdfast.values.failure import words
-from holdfast.values.rows import End, Finish
+from holdfast.values.rows import Continued, End, Finish
+from holdfast.waits import Waits
 from holdfast.worker.outcomes import Outcomes, measures
 from holdfast.worker.work import Ended
 
@@ -32,10 +33,12 @@ class Settler:
         self,
         run: Callable[[Flow[Any]], Awaitable[Any]],
         told: events.Events,
-        forget: Callable[[Iterable[Ended]], None],
+        forget: Callable[[Iterable[Ended], bool], None],
         worker: str,
+        waits: Waits | None = None,
     ) -> None:
         self._run = run
+        self._waits = waits
         self._worker = worker
         self._events = told
         self._outcomes = Outcomes(worker, told)
@@ -64,8 +67,13 @@ class Settler:
 
     def add_and_hold(self, ended: Ended) -> asyncio.Event | None:
         """Take an outcome from a slot; returns what to wait for when too many are unwritten."""
-        self.add(ended)
-        if len(self._waiting) + self._writing < UNWRITTEN_LIMIT:
+        waiting = self._waiting
+        if waiting and ended.write is not None:
+            # What nearly every outcome of a full worker needs of `add`.
+            waiting.append(ended)
+        else:
+            self.add(ended)
+        if len(waiting) + self._writing < UNWRITTEN_LIMIT:
             return None
         self._room.clear()
         return self._room
@@ -115,7 +123,7 @@ class Settler:
         if self._events.wants(events.JobsSettled):
             took = time.monotonic() - asked_at
             self._events.emit(events.JobsSettled(self._worker, len(batch), took, len(settled.lost), source.name))
-        self._report(batch, settled.lost)
+        self._report(batch, settled.lost, settled.followed)
 
     async def _settle_apart(self, batch: list[Ended], error: Exception) -> None:
         """Write a refused batch in halves, and a single refused outcome in plainer words.
@@ -136,7 +144,7 @@ class Settler:
         if not isinstance(error, StoreError):
             raise error
         # Nothing about it can be written. Its lease runs out, and the reaper has its own way to end a job.
-        self._forget([ended])
+        self._forget([ended], False)
         about = self._outcomes.about(ended.work)
         self._events.emit(events.SettleRefused(*about, str(error), **measures(ended.work)))
 
@@ -154,12 +162,14 @@ class Settler:
             self._events.emit(events.ResultDropped(*about, words(error), **measures(ended.work)))
             record = self._outcomes.record(ended.work, error).named("ResultDropped")
             return write._replace(result=None, error=record.to_json())
-        if write is not None and write.error is not None:
+        if write is not None and not isinstance(write, Continued) and write.error is not None:
             return write._replace(error=None)
         return None
 
-    def _report(self, batch: Sequence[Ended], lost: Collection[str] = ()) -> None:
-        self._forget(batch)
+    def _report(self, batch: Sequence[Ended], lost: Collection[str] = (), followed: bool = False) -> None:
+        self._forget(batch, followed)
+        if self._waits is not None and self._waits.any:
+            self._waits.ended([ended.work.lease.job_id for ended in batch])
         for ended in batch:
             event = ended.event
             if lost and ended.work.lease.job_id in lost:

@@ -12,7 +12,7 @@ from holdfast.handlers import Registration
 from holdfast.job import Job
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
-from holdfast.values.rows import End, Lease, when
+from holdfast.values.rows import End, Finish, Lease, when
 from holdfast.worker.handler_threads import Given, Threads
 
 # Why an attempt must stop: its lease is gone, somebody cancelled the job, the worker stops.
@@ -94,6 +94,7 @@ class Work:
         "keep",
         "key",
         "lease",
+        "next",
         "renewed",
         "slot",
         "source",
@@ -128,6 +129,13 @@ class Work:
         # that does not ask for its job has none.
         self.started = 0.0
         self.job: Job | None = None
+        # The slots: what runs when this one has ended well, of the same stint of an ordered queue.
+        self.next: Work | None = None
+
+    @property
+    def ready(self) -> float:
+        """Return from when on nothing but a slot was missing: it may have waited for others before that."""
+        return self.taken + self.handler.linger
 
     @property
     def settled(self) -> bool:
@@ -165,3 +173,11 @@ class Ended:
         self.event = event
         # What the handler raised, when that is why it ended so.
         self.error = error
+
+    @property
+    def well(self) -> bool:
+        """Tell whether the job succeeded, as far as this worker can tell: nobody has told it that the lease is lost."""
+        work = self.work
+        if work.interrupt is not None or (work.job is not None and work.job.lost):
+            return False
+        return work.settled if self.write is None else isinstance(self.write, Finish) and self.write.outcome == "done"

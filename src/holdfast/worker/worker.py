@@ -25,10 +25,11 @@ from holdfast.flow import Flow
 from holdfast.handlers import Registration
 from holdfast.jobs.source import JobsSource
 from holdfast.life.source import Source
+from holdfast.schedules import fingerprints
 from holdfast.store import Store
 from holdfast.values.failure import type_name, words
 from holdfast.values.ids import new_id
-from holdfast.values.options import text
+from holdfast.values.options import switch, text
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import Duration, seconds, whole
 from holdfast.worker import registry
@@ -39,6 +40,7 @@ from holdfast.worker.handler_threads import Threads
 from holdfast.worker.holdings import Holdings
 from holdfast.worker.host import Host
 from holdfast.worker.outcomes import Outcomes
+from holdfast.worker.pauses import Pauses
 from holdfast.worker.rounds import rounds_on
 from holdfast.worker.rounds.base import RoundContext
 from holdfast.worker.settler import Settler
@@ -63,7 +65,8 @@ class Worker:
     queues: those to serve; by default all that the handlers name. concurrency: attempts at once.
     poll: the longest pause between two looks at the queues, with jitter. drain: seconds that running handlers get to
     finish at a stop; then async ones are cancelled, and what is left goes back to its queue. name: a prefix of the
-    worker's id in the registry. It installs no signal handlers and never exits the process.
+    worker's id in the registry. ring: share keys with the other workers that do so, by bucket. It installs no signal
+    handlers and never exits the process.
     also: further stores with sources of theirs; the registry stays on the application's own store.
     If a part of it breaks from inside, it stops and says so as a TaskGroup would: the task inside `async with` is
     cancelled, and the block ends with WorkerFailed; `run` raises the same.
@@ -82,6 +85,7 @@ class Worker:
         drain: Duration = 30.0,
         name: str | None = None,
         buffer: int = BUFFER_LIMIT,
+        ring: bool = False,
     ) -> None:
         self.context = context
         self.id = f"{text(name or socket.gethostname()[:60], 'name', 60)}-{os.getpid()}-{new_id()[-12:]}"
@@ -90,6 +94,7 @@ class Worker:
         self.poll = seconds(poll, "poll", at_least=0.001)
         self.drain = seconds(drain, "drain")
         self.buffer_limit = whole(buffer, "buffer", 0, 1_000_000)
+        self.ring = bool(switch(ring, "ring"))
         # A job of any kind may be enqueued to any queue, so queues that were named are served for all kinds.
         self.handlers = {kind: h for kind, h in handlers.items() if h.options.queue in self.queues or queues}
         self.branches = self._branches(foreign, also)
@@ -113,7 +118,8 @@ class Worker:
         store = self.context.store
         ours = [JobsSource(self.queues, self.handlers, floors=store.dialect.keeps_dead_rows)] if self.handlers else []
         first = Served(store, [*ours, *(source for source in foreign if source.handlers)])
-        return [Branch(first, first=True), *(Branch(served, first=False) for served in also)]
+        said = {name: one.settings for name, one in self.context.queues.items() if not one.settings.is_plain}
+        return [Branch(first, first=True, said=said), *(Branch(served, first=False, said=said) for served in also)]
 
     # Life
 
@@ -172,6 +178,9 @@ class Worker:
         shortest = min(handler.options.lease for source in self.sources for handler in source.handlers.values())
         self.holdings = Holdings(self.slots, Outcomes(self.id, context.events), settlers, wake, shortest)
         self.held = self.holdings.held
+        self.slots.stints.on_broken = self.holdings.give_back
+        for branch in self.branches:
+            branch.pauses = Pauses(self.id, branch.sources, context.events.emit, self.holdings, branch.wake.set)
         self.claims = [self._claiming(branch) for branch in self.branches if branch.sources]
         self._wake = wake
         self._claim_tasks = [asyncio.create_task(one.serve(), name="holdfast-claiming") for one in self.claims]
@@ -199,12 +208,18 @@ class Worker:
             stop=self.stop,
             describe=self.describe,
             queue_options=self.context.queue_options,
+            retention_digest=self.context.retention_digest,
+            audit_retention=self.context.audit_retention,
+            schedules=self.context.schedules,
             holdings=self.holdings,
             demand=self.demand,
             patience=branch.patience,
+            pauses=branch.pauses,
             sources=branch.sources,
             is_first=branch.first,
             has_our_tables=branch.has_our_tables,
+            buckets=branch.store.options.buckets if self.ring else None,
+            wake=branch.wake.set,
         )
         tasks += [asyncio.create_task(one.serve(), name=f"holdfast-{one.name}") for one in rounds_on(round_context)]
         return tasks
@@ -361,12 +376,14 @@ class Worker:
             "kinds": sorted(self.handlers),
             "foreign": [source.name for source in self.sources if not source.ours],
             "concurrency": self.concurrency,
+            "ring": self.ring,
             "running": len(self.slots.running) if self._state == "running" else 0,
+            "schedules": fingerprints(self.context.schedules.values()),
         }
         return encode_value(about, "worker info")
 
-    def _forget(self, batch: Iterable[Ended]) -> None:
-        self.holdings.forget(batch)
+    def _forget(self, batch: Iterable[Ended], at_once: bool = False) -> None:
+        self.holdings.forget(batch, at_once)
 
     def _wake_from_any_thread(self) -> None:
         # The loop refuses once it is closed: nobody is left to wake.

@@ -11,6 +11,9 @@ from tests.bench.peers.homes import GoHome, Home, NodeHome, Peer, PythonHome
 
 # What a row needs, as in holdfast.bench.rows. PgQueuer logs what it finished, without the payload.
 COMMON = frozenset({"one async", "many", "flow", "latency", "idle"})
+# Jobs of one key one at a time, in order: procrastinate's lock, Graphile Worker's named queues, the policy
+# key_strict_fifo of pg-boss. What it costs them grows with the jobs that wait, so that a smaller part of them flatters.
+ORDERED = frozenset({"ordered", "one key"})
 # huey takes a task off the table before it runs it, and adds one at a time.
 SINGLE = frozenset({"one", "deleted", "latency", "idle"})
 
@@ -18,15 +21,26 @@ HOMES: tuple[Home, ...] = (
     PythonHome(
         ("requirements.txt",),
         (
-            Peer("procrastinate", "procrastinate_peer.py", COMMON | {"kept", "deleted"}, 0.05),
+            Peer(
+                "procrastinate",
+                "procrastinate_peer.py",
+                COMMON | ORDERED | {"kept", "deleted"},
+                0.05,
+                shares=(("ordered", 0.02), ("one key", 0.005)),
+            ),
             Peer("pgqueuer", "pgqueuer_peer.py", COMMON | {"kept"}),
         ),
     ),
     NodeHome(
         ("package.json", "package-lock.json"),
         (
-            Peer("graphile-worker", "graphile.mjs", COMMON | {"deleted"}),
-            Peer("pg-boss", "pgboss.mjs", COMMON | {"kept"}),
+            Peer(
+                "graphile-worker",
+                "graphile.mjs",
+                COMMON | ORDERED | {"deleted"},
+                shares=(("ordered", 0.5), ("one key", 0.01)),
+            ),
+            Peer("pg-boss", "pgboss.mjs", COMMON | ORDERED | {"kept"}, shares=(("ordered", 0.1), ("one key", 0.01))),
         ),
     ),
     GoHome(

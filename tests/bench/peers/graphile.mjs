@@ -1,4 +1,5 @@
 // Graphile Worker: its local queue at 2,000 and batched completion, the fastest setting found; idle, its defaults.
+// Ordered jobs have a named queue for each key.
 import { Logger, makeWorkerUtils, run as start, runMigrations } from "graphile-worker";
 import pg from "pg";
 import { Peer, run } from "./serve.mjs";
@@ -7,6 +8,9 @@ const logger = new Logger(() => () => {});
 const FAST = {
   concurrentJobs: 100, maxPoolSize: 25, localQueue: { size: 2000 }, completeJobBatchDelay: 0, failJobBatchDelay: 0,
 };
+
+// What a named queue holds back is looked for by polling alone.
+const ORDERED = { ...FAST, pollInterval: 10 };
 
 class Graphile extends Peer {
   async open() {
@@ -20,7 +24,7 @@ class Graphile extends Peer {
   }
 
   async clear() {
-    await this.pool.query("truncate graphile_worker._private_jobs");
+    await this.pool.query("truncate graphile_worker._private_jobs, graphile_worker._private_job_queues cascade");
   }
 
   add(jobs) {
@@ -29,8 +33,12 @@ class Graphile extends Peer {
       : this.utils.addJobs(jobs.map((job) => ({ identifier: "noop", payload: job })));
   }
 
+  addKeyed(jobs, keys) {
+    return this.utils.addJobs(jobs.map((job, place) => ({ identifier: "noop", payload: job, queueName: keys[place] })));
+  }
+
   async serve(mode) {
-    const settings = mode === "idle" ? { concurrentJobs: 10, maxPoolSize: 11 } : FAST;
+    const settings = { ordered: ORDERED, idle: { concurrentJobs: 10, maxPoolSize: 11 } }[mode] ?? FAST;
     this.runner = await start({
       preset: { worker: { connectionString: this.url, logger, ...settings } },
       noHandleSignals: true,

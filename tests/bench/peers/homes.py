@@ -25,7 +25,7 @@ NODE = (22, 18)
 class Peer:
     """One contestant: its script, the rows it can do, the part of a drain it gets, and on which databases it stands.
 
-    package: what the registry calls it, where that is another name.
+    package: what the registry calls it, where that is another name. shares: the part of rows that need something else.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Peer:
     share: float = 1.0
     databases: tuple[str, ...] = ("PostgreSQL",)
     package: str = ""
+    shares: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Home:
                 self.environment,
                 guest=True,
                 databases=peer.databases,
+                shares=dict(peer.shares),
             )
             for peer in self.peers
             if set(peer.databases) & set(databases)

@@ -27,19 +27,21 @@ export class Peer {
     for (let order = 0; order < count; order++) await this.add([payload(order)]);
   }
 
-  async enqueue_many({ count, per_call }) {
+  /** With `keys` jobs of the same key run one at a time, in their order. */
+  async enqueue_many({ count, per_call, keys = 0 }) {
     for (let start = 0; start < count; start += per_call) {
-      const size = Math.min(per_call, count - start);
-      await this.add(Array.from({ length: size }, (_, place) => payload(start + place)));
+      const orders = Array.from({ length: Math.min(per_call, count - start) }, (_, place) => start + place);
+      const jobs = orders.map(payload);
+      await (keys ? this.addKeyed(jobs, orders.map((order) => `key ${order % keys}`)) : this.add(jobs));
     }
   }
 
   /** Work until every job was handled and the database shows none unfinished. */
-  async drain({ count }) {
+  async drain({ count, keys = 0 }) {
     this.left = count;
     const all = new Promise((done) => (this.allCame = done));
     const began = seconds();
-    await this.serve("drain");
+    await this.serve(keys ? "ordered" : "drain");
     await all;
     let ended = seconds(); // read before the query: what it sees is no older
     while (await this.unfinished()) {

@@ -14,14 +14,14 @@ returning
 insert into holdfast_jobs
     (id, queue, kind, payload, available_at, created_at, max_attempts
     , priority
-    , key
+    , key, place
     , bucket
     )
 values (%(id)s::text::uuid, %(queue)s, %(kind)s, %(payload)s::text::json,
     statement_timestamp()
     , statement_timestamp(), %(max_attempts)s
     , %(priority)s
-    , %(key)s
+    , %(key)s, nextval('holdfast_places')
     , %(bucket)s
     )
 on conflict do nothing

@@ -29,6 +29,9 @@ async def enqueue() -> None:
     send.using(priority="high")  # error: arg-type, reportArgumentType
     send.using(run_after="tomorrow")  # error: arg-type, reportArgumentType
     send.using(headers={"a": 1})  # error: dict-item, reportArgumentType
+    send.using(debounce="doc:7")  # error: arg-type, reportArgumentType
+    send.using(throttle=60)  # error: arg-type, reportArgumentType
+    send.using(expires="tomorrow")  # error: arg-type, reportArgumentType
     send.using(colour="red")  # error: call-arg, reportCallIssue
     send.using(notify="yes")  # error: arg-type, reportArgumentType
     send.using(key="a").enqueue("9182")  # error: arg-type, reportArgumentType

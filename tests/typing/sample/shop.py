@@ -4,7 +4,19 @@ from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type, reveal_type
 
-from holdfast import Bound, Cancel, Enqueued, Enqueueing, Handler, Holdfast, Job, Retry, Snooze
+from holdfast import (
+    Bound,
+    Cancel,
+    Debounce,
+    Enqueued,
+    Enqueueing,
+    Handler,
+    Holdfast,
+    Job,
+    Retry,
+    Snooze,
+    Throttle,
+)
 from holdfast.events import JobDone
 from holdfast.testing.inline import Ran, arun_due, enqueued, run_due
 from holdfast.worker import Worker
@@ -88,6 +100,9 @@ async def enqueue(connection: object) -> None:
     assert_type(said.enqueue(order_id=9182), Enqueued)
     assert_type(await said.aenqueue(order_id=9182), Enqueued)
     assert_type(plain.using(run_after=datetime.now(UTC), priority=None).bind(1), Bound)
+    assert_type(plain.using(debounce=Debounce("doc:7", wait=5, max_wait=timedelta(minutes=1))).enqueue(1), Enqueued)
+    assert_type(plain.using(throttle=Throttle("doc:7", window=60), expires=datetime.now(UTC)).bind(1), Bound)
+    assert_type(plain.using(expires=timedelta(hours=1)).bind(1), Bound)
     assert_type(hf.enqueue_many([plain.bind(n) for n in range(10)], tx=connection), list[Enqueued])
     assert_type(await hf.aenqueue_many([with_job_first.bind(order_id=1)]), list[Enqueued])
     assert_type(hf.enqueue("plain", {"order_id": 1}, priority=3, tx=connection), Enqueued)

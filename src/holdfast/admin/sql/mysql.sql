@@ -80,6 +80,29 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, u
        id
  limit :limit;
 
+-- jobs_read: read jobs by their ids, live and finished, each as one JSON text with the columns of jobs_list.
+-- One text, because a connection of the application's may decode what else there is in a way of its own.
+-- Differs: JSON has no times; they are written as microseconds since 1970.
+select json_array(
+           j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.fence, j.`key`, j.unique_key,
+           j.payload, j.headers, j.progress, null, j.errors, timestampdiff(microsecond, '1970-01-01', j.available_at),
+           timestampdiff(microsecond, '1970-01-01', j.created_at),
+           timestampdiff(microsecond, '1970-01-01', j.leased_at),
+           timestampdiff(microsecond, '1970-01-01', j.lease_expires_at), j.leased_by, null, null, j.replays,
+           j.cancel_requested, j.lapses, j.waits_for)
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ union all
+select json_array(
+           f.id, f.outcome, f.queue, f.kind, f.priority, f.attempts, f.max_attempts, f.fence, f.`key`, f.unique_key,
+           f.payload, f.headers, f.progress, f.result, f.errors,
+           timestampdiff(microsecond, '1970-01-01', f.available_at),
+           timestampdiff(microsecond, '1970-01-01', f.created_at),
+           timestampdiff(microsecond, '1970-01-01', f.leased_at), null, f.leased_by,
+           timestampdiff(microsecond, '1970-01-01', f.finished_at), f.fingerprint, f.replays, 0, 0, null)
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
+
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
 select
     (select count(*)
@@ -113,9 +136,15 @@ select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum
  order by queue, kind;
 
 -- queue_lags: count the due jobs of each queue and tell for how many microseconds the first has been due.
+-- With `unpaused`, what is paused is left out.
 select queue, count(*), timestampdiff(microsecond, min(available_at), :now)
-  from holdfast_jobs
+  from holdfast_jobs j
  where state = 'pending' and available_at <= :now
+   -- when unpaused:
+   and not exists (
+       select 1 from holdfast_pauses p
+        where p.scope = 'queue' and p.name = j.queue or p.scope = 'kind' and p.name = j.kind)
+   -- end
  group by queue
  order by 3 desc, 1;
 
@@ -234,6 +263,38 @@ select at, action, job_id, actor, detail
    and job_id = :job_id  -- when job_id
  order by at desc, job_id desc
  limit :limit;
+
+-- audit_prune: delete a chunk of lines about what was done by hand long ago.
+select id from holdfast_audit force index (holdfast_audit_at_idx)
+ where at < :now - interval :older_ms * 1000 microsecond
+ order by at
+ limit :limit
+   for update skip locked;
+delete a
+  from json_table(:found, '$[*]' columns (id bigint path '$')) u
+ straight_join holdfast_audit a force index (primary) on a.id = u.id;
+
+-- audit_older: count the lines that audit_prune would delete.
+select count(*) from holdfast_audit where at < :now - interval :older_ms * 1000 microsecond;
+
+-- pause_add: pause a queue or a kind, unless it is paused already.
+-- Differs: nothing returns what it wrote, so how many rows it wrote answers for it; here and in pause_remove.
+-- bind: counted
+insert into holdfast_pauses (scope, name, since, paused_by, reason)
+values (:scope, :name, :now, :actor, :reason)
+on duplicate key update name = holdfast_pauses.name;
+
+-- pause_remove: let workers claim from a queue, or jobs of a kind, again.
+-- bind: counted
+delete from holdfast_pauses where scope = :scope and name = :name;
+
+-- pauses_due: count the due jobs of what is paused, and tell for how many microseconds the first has been due.
+select p.scope, p.name, count(*), timestampdiff(microsecond, min(j.available_at), :now)
+  from holdfast_pauses p
+  join holdfast_jobs j on case p.scope when 'queue' then j.queue else j.kind end = p.name
+ where j.state = 'pending' and j.available_at <= :now
+ group by p.scope, p.name
+ order by p.scope desc, p.name;
 
 -- long_transactions: find what holds snapshots older than a limit, and so keeps dead rows from being cleaned away.
 -- Differs: needs the PROCESS privilege. Times of transactions are in the server's own time zone.

@@ -56,6 +56,26 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, key, uni
        id
  limit :limit;
 
+-- jobs_read: read jobs by their ids, live and finished, each as one JSON text with the columns of jobs_list.
+-- One text, because a connection of the application's may decode what else there is in a way of its own.
+select json_build_array(
+           id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload::text,
+           headers::text, progress::text, result::text, errors::text, date_part('epoch', available_at) * 1000000,
+           date_part('epoch', created_at) * 1000000, date_part('epoch', leased_at) * 1000000,
+           date_part('epoch', lease_expires_at) * 1000000, leased_by, date_part('epoch', finished_at) * 1000000,
+           fingerprint, replays, cancel_requested, lapses, waits_for)::text
+  from (select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+               progress, null::json as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
+               null::timestamptz as finished_at, null::text as fingerprint, replays, cancel_requested, lapses, waits_for
+          from holdfast_jobs
+         where id = any ((select :ids::text::uuid[])::uuid[])
+         union all
+        select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+               progress, result, errors, available_at, created_at, leased_at, null::timestamptz, leased_by,
+               finished_at, fingerprint, replays, false, 0, null
+          from holdfast_finished
+         where id = any ((select :ids::text::uuid[])::uuid[])) j;
+
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
 select count(*)
   from (select id, state, queue, kind, key, errors, created_at, leased_by,
@@ -87,9 +107,15 @@ select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum
  order by queue, kind;
 
 -- queue_lags: count the due jobs of each queue and tell for how many microseconds the first has been due.
+-- With `unpaused`, what is paused is left out.
 select queue, count(*), (extract(epoch from :now - min(available_at)) * 1000000)::bigint
-  from holdfast_jobs
+  from holdfast_jobs j
  where state = 'pending' and available_at <= :now
+   -- when unpaused:
+   and not exists (
+       select 1 from holdfast_pauses p
+        where p.scope = 'queue' and p.name = j.queue or p.scope = 'kind' and p.name = j.kind)
+   -- end
  group by queue
  order by 3 desc, 1;
 
@@ -187,6 +213,36 @@ select at, action, job_id, actor, detail::text
    and job_id = :job_id  -- when job_id
  order by at desc, job_id desc
  limit :limit;
+
+-- audit_prune: delete a chunk of lines about what was done by hand long ago.
+delete from holdfast_audit
+ where ctid = any (array(
+    select ctid from holdfast_audit
+     where at < :now - :older_ms::bigint * interval '1 millisecond'
+     order by at
+     limit :limit
+       for update skip locked))
+returning 1;
+
+-- audit_older: count the lines that audit_prune would delete.
+select count(*) from holdfast_audit where at < :now - :older_ms::bigint * interval '1 millisecond';
+
+-- pause_add: pause a queue or a kind, unless it is paused already.
+insert into holdfast_pauses (scope, name, since, paused_by, reason)
+values (:scope, :name, :now, :actor, :reason)
+on conflict do nothing
+returning name;
+
+-- pause_remove: let workers claim from a queue, or jobs of a kind, again.
+delete from holdfast_pauses where scope = :scope and name = :name returning name;
+
+-- pauses_due: count the due jobs of what is paused, and tell for how many microseconds the first has been due.
+select p.scope, p.name, count(*), (extract(epoch from :now - min(j.available_at)) * 1000000)::bigint
+  from holdfast_pauses p
+  join holdfast_jobs j on case p.scope when 'queue' then j.queue else j.kind end = p.name
+ where j.state = 'pending' and j.available_at <= :now
+ group by p.scope, p.name
+ order by p.scope desc, p.name;
 
 -- long_transactions: find what holds snapshots older than a limit, and so keeps dead rows from being cleaned away.
 -- Transactions of other databases hold back none of our rows; a slot's or a standby's snapshot does, wherever it is.

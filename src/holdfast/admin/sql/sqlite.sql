@@ -60,6 +60,29 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, key, uni
        id
  limit :limit;
 
+-- jobs_read: read jobs by their ids, live and finished, each as one JSON text with the columns of jobs_list.
+-- One text, because a connection of the application's may decode what else there is in a way of its own.
+-- Differs: a blob is what no text_factory decodes; JSON holds none, so what may be one, written by hand, is cast.
+select cast(json_array(
+           cast(id as text), cast(state as text), cast(queue as text), cast(kind as text), cast(priority as integer),
+           cast(attempts as integer), cast(max_attempts as integer), cast(fence as integer), cast(key as text),
+           cast(unique_key as text), cast(payload as text), cast(headers as text), cast(progress as text),
+           cast(result as text), cast(errors as text), cast(available_at as integer), cast(created_at as integer),
+           cast(leased_at as integer), cast(lease_expires_at as integer), cast(leased_by as text),
+           cast(finished_at as integer), cast(fingerprint as text), cast(replays as integer),
+           cast(cancel_requested as integer), cast(lapses as integer), cast(waits_for as text)) as blob)
+  from (select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+               progress, null as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
+               null as finished_at, null as fingerprint, replays, cancel_requested, lapses, waits_for
+          from holdfast_jobs
+         where id in (select value from json_each(:ids))
+         union all
+        select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+               progress, result, errors, available_at, created_at, leased_at, null, leased_by,
+               finished_at, fingerprint, replays, 0, 0, null
+          from holdfast_finished
+         where id in (select value from json_each(:ids))) j;
+
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
 -- Differs: as jobs_list.
 select count(*)
@@ -92,10 +115,16 @@ select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum
  order by queue, kind;
 
 -- queue_lags: count the due jobs of each queue and tell for how many microseconds the first has been due.
+-- With `unpaused`, what is paused is left out.
 -- Differs: times are numbers, so their difference is one too.
 select queue, count(*), :now - min(available_at)
-  from holdfast_jobs
+  from holdfast_jobs j
  where state = 'pending' and available_at <= :now
+   -- when unpaused:
+   and not exists (
+       select 1 from holdfast_pauses p
+        where p.scope = 'queue' and p.name = j.queue or p.scope = 'kind' and p.name = j.kind)
+   -- end
  group by queue
  order by 3 desc, 1;
 
@@ -197,6 +226,37 @@ select at, action, job_id, actor, detail
    and job_id = :job_id  -- when job_id
  order by at desc, job_id desc
  limit :limit;
+
+-- audit_prune: delete a chunk of lines about what was done by hand long ago.
+-- Differs: ctid is called rowid, and the list is a subquery.
+delete from holdfast_audit
+ where rowid in (
+    select rowid from holdfast_audit
+     where at < :now - :older_ms * 1000
+     order by at
+     limit :limit)
+returning 1;
+
+-- audit_older: count the lines that audit_prune would delete.
+select count(*) from holdfast_audit where at < :now - :older_ms * 1000;
+
+-- pause_add: pause a queue or a kind, unless it is paused already.
+insert into holdfast_pauses (scope, name, since, paused_by, reason)
+values (:scope, :name, :now, :actor, :reason)
+on conflict do nothing
+returning name;
+
+-- pause_remove: let workers claim from a queue, or jobs of a kind, again.
+delete from holdfast_pauses where scope = :scope and name = :name returning name;
+
+-- pauses_due: count the due jobs of what is paused, and tell for how many microseconds the first has been due.
+-- Differs: times are numbers, so their difference is one too.
+select p.scope, p.name, count(*), :now - min(j.available_at)
+  from holdfast_pauses p
+  join holdfast_jobs j on case p.scope when 'queue' then j.queue else j.kind end = p.name
+ where j.state = 'pending' and j.available_at <= :now
+ group by p.scope, p.name
+ order by p.scope desc, p.name;
 
 -- long_transactions: find what holds snapshots older than a limit, and so keeps dead rows from being cleaned away.
 -- Differs: SQLite does not tell who reads the file; a growing WAL file is the sign.

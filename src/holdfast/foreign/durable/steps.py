@@ -80,7 +80,9 @@ class DurableSteps(ForeignSource):
 
     # For the worker: the protocol of `holdfast.life.source.Source`
 
-    def claim(self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True) -> Flow[list[Lease]]:
+    def claim(
+        self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True, turn: str | None = None
+    ) -> Flow[list[Lease]]:
         takes = {step: self._takes[step] for step in leases}
         return durable_transport.claim(self.tables, takes, limit, worker, self._busy(leases))
 
@@ -90,8 +92,8 @@ class DurableSteps(ForeignSource):
     def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
         return durable_transport.settle(self.tables, ends, worker)
 
-    def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
-        return durable_transport.complete(self.tables, lease, result, worker)
+    def complete(self, completion: Completion, worker: str) -> Flow[None]:
+        return durable_transport.complete(self.tables, completion.lease, completion.result, worker)
 
     def complete_all(self, completions: Sequence[Completion], worker: str) -> Flow[None]:
         return complete_each(self, completions, worker)

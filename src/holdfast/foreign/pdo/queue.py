@@ -152,7 +152,9 @@ class PdoQueue(ForeignSource):
 
     # For the worker: the protocol of `holdfast.life.source.Source`
 
-    def claim(self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True) -> Flow[list[Lease]]:
+    def claim(
+        self, leases: Mapping[str, int], limit: int, worker: str, *, suspects: bool = True, turn: str | None = None
+    ) -> Flow[list[Lease]]:
         takes = {urn: self.handlers[urn].signature.traits for urn in leases}
         return pdo.reserve(self.tables, self.queues, takes, limit, self._busy(leases))
 
@@ -162,8 +164,8 @@ class PdoQueue(ForeignSource):
     def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
         return pdo.settle(self.tables, ends, self._stamps)
 
-    def complete(self, lease: Lease, result: str | None, *, keep: bool, worker: str) -> Flow[None]:
-        return pdo.complete(self.tables, lease, self._stamps)
+    def complete(self, completion: Completion, worker: str) -> Flow[None]:
+        return pdo.complete(self.tables, completion.lease, self._stamps)
 
     def complete_all(self, completions: Sequence[Completion], worker: str) -> Flow[None]:
         return complete_each(self, completions, worker)

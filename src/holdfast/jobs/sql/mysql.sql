@@ -24,6 +24,7 @@ insert into holdfast_jobs
     , `key`  -- when key
     , bucket  -- when bucket
     , unique_key  -- when unique_key
+    , followers  -- when followers
     )
 values (:id, :queue, :kind, :payload,
     coalesce(cast(:run_at as datetime(6)),  -- when run_at
@@ -37,6 +38,7 @@ values (:id, :queue, :kind, :payload,
     , :key  -- when key
     , :bucket  -- when bucket
     , :unique_key  -- when unique_key
+    , :followers  -- when followers
     )
 on duplicate key update id = holdfast_jobs.id;
 
@@ -50,6 +52,7 @@ insert into holdfast_jobs
     , `key`  -- when key
     , bucket  -- when bucket
     , unique_key  -- when unique_key
+    , followers  -- when followers
     )
 select u.id, :queue, :kind, u.payload,
        coalesce(cast(:run_at as datetime(6)),  -- when run_at
@@ -63,6 +66,7 @@ select u.id, :queue, :kind, u.payload,
        , :key  -- when key
        , :bucket  -- when bucket
        , :unique_key  -- when unique_key
+       , :followers  -- when followers
   from json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]',
         payload longtext character set utf8mb4 path '$[1]')) u
@@ -71,10 +75,13 @@ on duplicate key update id = holdfast_jobs.id;
 -- enqueue_many: add a batch of jobs of any sort.
 insert into holdfast_jobs
     (id, queue, kind, payload, headers, priority, available_at, created_at, max_attempts, lease_ms, `key`, bucket,
-     unique_key)
+     unique_key
+    , followers  -- when followers
+    )
 select u.id, u.queue, u.kind, u.payload, u.headers, u.priority,
        coalesce(cast(u.run_at as datetime(6)), :now + interval u.delay_ms * 1000 microsecond),
        :now, u.max_attempts, u.lease_ms, u.`key`, u.bucket, u.unique_key
+       , :followers  -- when followers
   from json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', queue longtext character set utf8mb4 path '$[1]',
         kind longtext character set utf8mb4 path '$[2]', payload longtext character set utf8mb4 path '$[3]',
@@ -135,19 +142,90 @@ on duplicate key update
 -- Differs: a locking read, as in unique_find.
 select u.n, k.job_id
   from json_table(:batch, '$[*]' columns (
-        n for ordinality, scope varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        n for ordinality, scope varchar(120) character set utf8mb4 collate holdfast_text path '$[0]',
         `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
  straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key`
    /*M! lock in share mode */ /*!80001 for share of k */;
 
 -- keys_point: let keys name the unique job that was found instead of the one that was not added.
 update json_table(:batch, '$[*]' columns (
-        scope varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        scope varchar(120) character set utf8mb4 collate holdfast_text path '$[0]',
         `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]',
         job_id char(36) character set ascii collate ascii_bin path '$[2]',
         holder char(36) character set ascii collate ascii_bin path '$[3]')) u
  straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key` and k.job_id = u.job_id
    set k.job_id = u.holder;
+
+-- debounce_take: lock the rows of debounce keys, made where they are not there, and read what each names.
+-- On a key that another call has, this waits for that call's transaction: the last of them counts.
+-- A repeated call leaves `latest` as it is, to find out whether it was its own; a new one counts at once.
+-- The time moves once a minute at most: it is in an index, and otherwise an update of the row stays on its page.
+-- Differs: what it names is read by debounce_find.
+insert into holdfast_debounces (kind, `key`, job_id, latest, changed_at)
+select u.kind, u.`key`, u.job_id, u.job_id, :now
+  from json_table(:batch, '$[*]' columns (
+        kind longtext character set utf8mb4 path '$[0]', `key` longtext character set utf8mb4 path '$[1]',
+        job_id char(36) character set ascii collate ascii_bin path '$[2]')) u
+on duplicate key update
+    latest = u.job_id,  -- when fresh
+    changed_at = if(holdfast_debounces.changed_at < :now - interval 1 minute, :now, holdfast_debounces.changed_at);
+
+-- debounce_find: read what debounce keys name whose rows are locked, with the place of each in the batch.
+-- Differs: a locking read, as in unique_find.
+select u.n, d.job_id, d.latest
+  from json_table(:batch, '$[*]' columns (
+        n for ordinality, kind varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
+ straight_join holdfast_debounces d force index (primary) on d.kind = u.kind and d.`key` = u.`key`
+   /*M! lock in share mode */ /*!80001 for share of d */;
+
+-- debounce_update: give pending jobs that nobody has claimed a new payload, and put them off; answers with their ids.
+-- One that is due keeps its place, or a stream of calls would send it behind the others again and again.
+-- One with a key is left alone once it is due: it may stand in a line, whose claims would wait for the caller.
+-- Differs: InnoDB locks a row before it knows whether that is meant, and the worker of a job that runs would wait for
+-- the caller. So what was claimed as far as the caller can see is left alone; it can never be open again.
+-- Differs: in a caller's REPEATABLE READ, to look with a lock for a job that is over would lock the gap where it stood,
+-- which in a small table is all there is: every enqueue would wait for the caller, and two such callers would deadlock.
+-- So what is not there is added first, with a fence that no job has, found with the others, and deleted again.
+-- Its first column is for the statements behind it: + for an open job, - for any other, and the id.
+select u.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+  left join holdfast_jobs j force index (primary) on j.id = u.id
+ where j.id is null or (j.fence = 0 and j.state = 'pending' and (j.`key` is null or j.available_at > :now));
+insert into holdfast_jobs (id, fence, state, queue, kind, payload, available_at, created_at, max_attempts)
+select u.id, -1, 'waiting', '', '', '{}', :now, :now, 1
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+on duplicate key update id = holdfast_jobs.id;
+select concat(if(j.fence = 0 and j.state = 'pending' and (j.`key` is null or j.available_at > :now), '+', '-'), j.id),
+       if(j.fence = 0 and j.state = 'pending' and (j.`key` is null or j.available_at > :now), j.id, '')
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+   for update /*!80001 of j */;
+update json_table(:batch, '$[*]' columns (
+        job_id char(36) character set ascii collate ascii_bin path '$[0]',
+        payload longtext character set utf8mb4 path '$[1]', headers longtext character set utf8mb4 path '$[2]',
+        wait_ms bigint path '$[3]', max_wait_ms bigint path '$[4]')) u
+ straight_join json_table(:found, '$[*]' columns (
+        mark char(37) character set ascii collate ascii_bin path '$')) f on f.mark = concat('+', u.job_id)
+ straight_join holdfast_jobs j force index (primary) on j.id = u.job_id
+   set j.payload = u.payload, j.headers = u.headers,
+       j.available_at = case when j.available_at > :now
+           then greatest(:now, least(:now + interval u.wait_ms * 1000 microsecond,
+                                     j.created_at + interval u.max_wait_ms * 1000 microsecond))
+           else j.available_at end;
+delete j
+  from json_table(:found, '$[*]' columns (mark char(37) character set ascii collate ascii_bin path '$')) f
+ straight_join holdfast_jobs j force index (primary) on j.id = substring(f.mark, 2)
+ where j.fence = -1 and j.followers is null;
+
+-- debounce_point: let debounce keys name these jobs, and say which call did that.
+update json_table(:batch, '$[*]' columns (
+        kind varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]',
+        job_id char(36) character set ascii collate ascii_bin path '$[2]',
+        latest char(36) character set ascii collate ascii_bin path '$[3]')) u
+ straight_join holdfast_debounces d force index (primary) on d.kind = u.kind and d.`key` = u.`key`
+   set d.job_id = u.job_id, d.latest = u.latest;
 
 -- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
 -- Differs: no LATERAL in MariaDB, and its recursive queries read whole levels: the hops from priority to priority are
@@ -194,6 +272,9 @@ select id
    and available_at between :floor and :ceiling  -- when lane_queues
    and kind in (:kinds)  -- when kinds
    and lapses = 0  -- when unsuspected
+   -- when buckets:
+   and (bucket is null or bucket in (:buckets) or available_at <= :now - interval :overdue_ms * 1000 microsecond)
+   -- end
  order by available_at, id
  limit :limit
    for update skip locked;
@@ -230,6 +311,11 @@ update json_table(:batch, '$[*]' columns (
 -- begin: record that the handler of a leased job is about to be called.
 select id from holdfast_jobs where id = :id and fence = :fence for update;
 update holdfast_jobs set began = true where id = :id and fence = :fence;
+
+-- expiry_look: read the time, and how often each of these jobs was replayed by hand: such a job is to run.
+select j.id, j.replays, :now
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 
 -- put_back: return leased jobs to their queue.
 -- To retry them (delay, error), to snooze (delay, attempt back) or to release them (attempt back).
@@ -353,6 +439,13 @@ select j.id, j.fence, j.queue, j.kind, j.`key`, j.followers
  where j.followers is not null
    for update /*!80001 of j */;
 
+-- jobs_lock: lock live jobs in the order of ids, and read what their ends may ask for.
+-- Differs: the list is sorted already, and its order is that of the locks.
+select j.id, j.fence, j.queue, j.kind, j.`key`, coalesce(j.followers, 0)
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+   for update /*!80001 of j */;
+
 -- follow: say of live jobs that their end has one more consequence.
 select j.id
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
@@ -378,7 +471,7 @@ update holdfast_jobs set progress = :progress where id = :id and fence = :fence;
 
 -- reap_pick: read leases that ran out, oldest first, and lock them; the flow decides what becomes of each.
 select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lease_expires_at, cancel_requested, began,
-       lapses
+       lapses, followers
   from holdfast_jobs force index (holdfast_jobs_lease_idx)
  where state = 'leased' and lease_expires_at < :now
    and lease_expires_at >= :now - interval :look_back_ms * 1000 microsecond  -- when look_back_ms
@@ -456,6 +549,25 @@ select json_array(scope, `key`) from holdfast_keys force index (holdfast_keys_ex
 delete k
   from json_table(:found, '$[*]' columns (pair longtext character set utf8mb4 path '$')) p
  straight_join json_table(p.pair, '$' columns (
-        scope varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        scope varchar(120) character set utf8mb4 collate holdfast_text path '$[0]',
         `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
  straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key`;
+
+-- debounces_prune: delete a chunk of debounce keys whose job takes no more calls, once no call of theirs is repeated.
+-- Differs: as keys_prune.
+select json_array(d.kind, d.`key`) from holdfast_debounces d force index (holdfast_debounces_age_idx)
+ where d.changed_at < :now - interval :older_ms * 1000 microsecond
+   and not exists (select 1 from holdfast_jobs j where j.id = d.job_id and j.fence = 0)
+ order by d.changed_at
+ limit :limit
+   for update skip locked;
+delete d
+  from json_table(:found, '$[*]' columns (pair longtext character set utf8mb4 path '$')) p
+ straight_join json_table(p.pair, '$' columns (
+        kind varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        `key` varchar(200) character set utf8mb4 collate holdfast_text path '$[1]')) u
+ straight_join holdfast_debounces d force index (primary) on d.kind = u.kind and d.`key` = u.`key`;
+
+-- pauses_list: read which queues and kinds are paused, queues first.
+select scope, name, since, paused_by, reason from holdfast_pauses
+ order by scope desc, name;

@@ -15,14 +15,16 @@
 -- and to read. JSON, ids and times are bound as text: on a caller's connection a codec of theirs would take them
 -- otherwise.
 -- A job with a unique key answers with its id if it was added: a look at the table would see the caller's snapshot.
+-- A job with a key gets its place in line (see `lines`): no row that others write is touched, so nobody waits here.
 insert into holdfast_jobs
     (id, queue, kind, payload, available_at, created_at, max_attempts
     , priority  -- when priority
     , headers  -- when headers
     , lease_ms  -- when lease_ms
-    , key  -- when key
+    , key, place  -- when key
     , bucket  -- when bucket
     , unique_key  -- when unique_key
+    , followers  -- when followers
     )
 values (:id::text::uuid, :queue, :kind, :payload::text::json,
     coalesce(:run_at::text::timestamptz,  -- when run_at
@@ -33,9 +35,10 @@ values (:id::text::uuid, :queue, :kind, :payload::text::json,
     , :priority  -- when priority
     , :headers::text::json  -- when headers
     , :lease_ms  -- when lease_ms
-    , :key  -- when key
+    , :key, nextval('holdfast_places')  -- when key
     , :bucket  -- when bucket
     , :unique_key  -- when unique_key
+    , :followers  -- when followers
     )
 on conflict do nothing
 returning
@@ -49,9 +52,10 @@ with added as (
         , priority  -- when priority
         , headers  -- when headers
         , lease_ms  -- when lease_ms
-        , key  -- when key
+        , key, place  -- when key
         , bucket  -- when bucket
         , unique_key  -- when unique_key
+        , followers  -- when followers
         )
     select u.id, :queue::text, :kind::text, u.payload::json,
            coalesce(:run_at::text::timestamptz,  -- when run_at
@@ -62,9 +66,10 @@ with added as (
            , :priority::smallint  -- when priority
            , :headers::text::json  -- when headers
            , :lease_ms::integer  -- when lease_ms
-           , :key::text  -- when key
+           , :key::text, nextval('holdfast_places')  -- when key
            , :bucket::smallint  -- when bucket
            , :unique_key::text  -- when unique_key
+           , :followers::integer  -- when followers
       from unnest(:id::text::uuid[], :payload::text[]) as u (id, payload)
     on conflict do nothing
     returning available_at <= created_at as due)
@@ -76,8 +81,10 @@ select pg_notify(:channel, :queue::text)::text from added where due and :channel
 -- bind: once queue, kind, priority, delay_ms, max_attempts
 with added as (
     insert into holdfast_jobs
-        (id, queue, kind, payload, headers, priority, available_at, created_at, max_attempts, lease_ms, key, bucket,
-         unique_key)
+        (id, queue, kind, payload, headers, priority, available_at, created_at, max_attempts, lease_ms, key, place,
+         bucket, unique_key
+        , followers  -- when followers
+        )
     select u.id,
            case cardinality(:queue::text[]) when 1 then (:queue::text[])[1] else u.queue end,
            case cardinality(:kind::text[]) when 1 then (:kind::text[])[1] else u.kind end,
@@ -87,7 +94,8 @@ with added as (
                * case cardinality(:delay_ms::bigint[]) when 1 then (:delay_ms::bigint[])[1] else u.delay_ms end),
            :now,
            case cardinality(:max_attempts::integer[]) when 1 then (:max_attempts::integer[])[1] else u.max_attempts end,
-           u.lease_ms, u.key, u.bucket, u.unique_key
+           u.lease_ms, u.key, case when u.key is not null then nextval('holdfast_places') end, u.bucket, u.unique_key
+           , :followers::integer  -- when followers
       from unnest(:id::text::uuid[], :queue::text[], :kind::text[], :payload::text[], :headers::text[],
                   :priority::smallint[], :run_at::text::timestamptz[], :delay_ms::bigint[], :max_attempts::integer[],
                   :lease_ms::integer[], :key::text[], :bucket::smallint[], :unique_key::text[])
@@ -152,6 +160,51 @@ update holdfast_keys k
        as u (scope, key, job_id, holder)
  where k.scope = u.scope and k.key = u.key and k.job_id = u.job_id;
 
+-- debounce_take: lock the rows of debounce keys, made where they are not there, and read what each names.
+-- On a key that another call has, this waits for that call's transaction: the last of them counts.
+-- A repeated call leaves `latest` as it is, to find out whether it was its own; a new one counts at once.
+-- The time moves once a minute at most: it is in an index, and otherwise an update of the row stays on its page.
+with taken as (
+    insert into holdfast_debounces as d (kind, key, job_id, latest, changed_at)
+    select u.kind, u.key, u.job_id, u.job_id, :now
+      from unnest(:kind::text[], :key::text[], :job_id::text::uuid[]) as u (kind, key, job_id)
+    on conflict (kind, key) do update set
+        latest = excluded.latest,  -- when fresh
+        changed_at = case when d.changed_at < :now - interval '1 minute' then :now else d.changed_at end
+    returning kind, key, job_id, latest)
+select u.n, t.job_id::text, t.latest::text
+  from unnest(:kind::text[], :key::text[]) with ordinality as u (kind, key, n)
+  join taken t on t.kind = u.kind and t.key = u.key;
+
+-- debounce_find: read what debounce keys name whose rows are locked, with the place of each in the batch.
+select u.n, d.job_id::text, d.latest::text
+  from unnest(:kind::text[], :key::text[]) with ordinality as u (kind, key, n)
+  join holdfast_debounces d on d.kind = u.kind and d.key = u.key;
+
+-- debounce_update: give pending jobs that nobody has claimed a new payload, and put them off; answers with their ids.
+-- One that is due keeps its place, or a stream of calls would send it behind the others again and again.
+-- One with a key is left alone once it is due: it may stand in a line, whose claims would wait for the caller.
+-- No predicate here matches the index of pending jobs: the planner must find them by primary key.
+update holdfast_jobs j
+   set payload = u.payload::json, headers = u.headers::json,
+       available_at = case when j.available_at > :now
+           then greatest(:now, least(:now + u.wait_ms * interval '1 millisecond',
+                                     j.created_at + u.max_wait_ms * interval '1 millisecond'))
+           else j.available_at end
+  from unnest(:job_id::text::uuid[], :payload::text[], :headers::text[], :wait_ms::text::bigint[],
+              :max_wait_ms::text::bigint[]) as u (job_id, payload, headers, wait_ms, max_wait_ms)
+ where j.id = any ((select :ids::text::uuid[])::uuid[]) and j.id = u.job_id
+   and j.fence = 0 and j.state not in ('leased', 'waiting') and (j.key is null or j.available_at > :now)
+returning case when :channel::text is not null and j.available_at <= :now then pg_notify(:channel, j.queue)::text end,
+    j.id::text;
+
+-- debounce_point: let debounce keys name these jobs, and say which call did that.
+update holdfast_debounces d
+   set job_id = u.job_id, latest = u.latest
+  from unnest(:kind::text[], :key::text[], :job_id::text::uuid[], :latest::text::uuid[])
+       as u (kind, key, job_id, latest)
+ where d.kind = u.kind and d.key = u.key;
+
 -- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
 -- Rows are addressed by primary key (id = any): a join here may walk the whole table when statistics are stale.
 -- It hops from priority to priority, highest first, and stops when it has enough. Without the hops, jobs for later are
@@ -209,6 +262,10 @@ update holdfast_jobs j
            and available_at <= least(level.ceiling, :now)
            and ((select :kinds::text[]) is null or kind = any ((select :kinds::text[])::text[]))
            and lapses = 0  -- when unsuspected
+           -- when buckets:
+           and (bucket is null or bucket = any ((select :buckets::text::smallint[])::smallint[])
+                or available_at <= :now - :overdue_ms::bigint * interval '1 millisecond')
+           -- end
          order by available_at, id
          limit (select :limit::bigint)
            for update skip locked) due
@@ -235,6 +292,11 @@ returning j.id::text, j.cancel_requested;
 
 -- begin: record that the handler of a leased job is about to be called.
 update holdfast_jobs set began = true where id = :id and fence = :fence returning id;
+
+-- expiry_look: read the time, and how often each of these jobs was replayed by hand: such a job is to run.
+select id::text, replays, date_part('epoch', :now) * 1000000
+  from holdfast_jobs
+ where id = any ((select :ids::text::uuid[])::uuid[]);
 
 -- put_back: return leased jobs to their queue.
 -- To retry them (delay, error), to snooze (delay, attempt back) or to release them (attempt back).
@@ -376,6 +438,13 @@ select id::text, fence, queue, kind, key, followers
  order by id
    for update;
 
+-- jobs_lock: lock live jobs in the order of ids, and read what their ends may ask for.
+select id::text, fence, queue, kind, key, coalesce(followers, 0)
+  from holdfast_jobs
+ where id = any ((select :ids::text::uuid[])::uuid[])
+ order by id
+   for update;
+
 -- follow: say of live jobs that their end has one more consequence.
 update holdfast_jobs set followers = coalesce(followers, 0) | :bit::integer
  where id = any ((select :ids::text::uuid[])::uuid[])
@@ -392,7 +461,7 @@ update holdfast_jobs set progress = :progress where id = :id and fence = :fence 
 
 -- reap_pick: read leases that ran out, oldest first, and lock them; the flow decides what becomes of each.
 select id, queue, kind, fence, attempts, max_attempts, leased_by, date_part('epoch', leased_at) * 1000000,
-       date_part('epoch', lease_expires_at) * 1000000, cancel_requested, began, lapses
+       date_part('epoch', lease_expires_at) * 1000000, cancel_requested, began, lapses, followers
   from holdfast_jobs
  where state = 'leased' and lease_expires_at < :now
    and lease_expires_at >= :now - :look_back_ms::bigint * interval '1 millisecond'  -- when look_back_ms
@@ -467,3 +536,18 @@ delete from holdfast_keys
      limit :limit
        for update skip locked))
 returning key;
+
+-- debounces_prune: delete a chunk of debounce keys whose job takes no more calls, once no call of theirs is repeated.
+delete from holdfast_debounces
+ where ctid = any (array(
+    select d.ctid from holdfast_debounces d
+     where d.changed_at < :now - :older_ms::bigint * interval '1 millisecond'
+       and not exists (select 1 from holdfast_jobs j where j.id = d.job_id and j.fence = 0)
+     order by d.changed_at
+     limit :limit
+       for update of d skip locked))
+returning 1;
+
+-- pauses_list: read which queues and kinds are paused, queues first.
+select scope, name, since, paused_by, reason from holdfast_pauses
+ order by scope desc, name;

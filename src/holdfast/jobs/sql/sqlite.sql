@@ -18,6 +18,7 @@
     , key  -- when key
     , bucket  -- when bucket
     , unique_key  -- when unique_key
+    , followers  -- when followers
     )
     values (:id, :queue, :kind, :payload,
     coalesce(:run_at,  -- when run_at
@@ -31,6 +32,7 @@
     , :key  -- when key
     , :bucket  -- when bucket
     , :unique_key  -- when unique_key
+    , :followers  -- when followers
     )
 
 -- enqueue: add one job.
@@ -54,9 +56,13 @@ on conflict do nothing;
 -- bind: rows
 insert into holdfast_jobs
     (id, queue, kind, payload, headers, priority, available_at, created_at, max_attempts, lease_ms, key, bucket,
-     unique_key)
+     unique_key
+    , followers  -- when followers
+    )
 values (:id, :queue, :kind, :payload, :headers, :priority, coalesce(:run_at, :now + :delay_ms * 1000),
-    :now, :max_attempts, :lease_ms, :key, :bucket, :unique_key)
+    :now, :max_attempts, :lease_ms, :key, :bucket, :unique_key
+    , :followers  -- when followers
+    )
 on conflict do nothing;
 
 -- take_back: delete live jobs that are finished already: a repeated enqueue added them a second time.
@@ -113,6 +119,50 @@ update holdfast_keys
           from json_each(:batch)) u
  where holdfast_keys.scope = u.scope and holdfast_keys.key = u.key and holdfast_keys.job_id = u.job_id;
 
+-- debounce_take: lock the rows of debounce keys, made where they are not there, and read what each names.
+-- A repeated call leaves `latest` as it is, to find out whether it was its own; a new one counts at once.
+-- Differs: what it names is read by debounce_find. "where true" as in keys_take.
+insert into holdfast_debounces (kind, key, job_id, latest, changed_at)
+select json_extract(u.value, '$[0]'), json_extract(u.value, '$[1]'), json_extract(u.value, '$[2]'),
+       json_extract(u.value, '$[2]'), :now
+  from json_each(:batch) u
+ where true
+on conflict (kind, key) do update set
+    latest = excluded.latest,  -- when fresh
+    changed_at = case when changed_at < :now - 60000000 then :now else changed_at end;
+
+-- debounce_find: read what debounce keys name whose rows are locked, with the place of each in the batch.
+-- Differs: as unique_find.
+select u.key + 1, cast(d.job_id as blob), cast(d.latest as blob)
+  from json_each(:batch) u
+  join holdfast_debounces d on d.kind = json_extract(u.value, '$[0]') and d.key = json_extract(u.value, '$[1]');
+
+-- debounce_update: give pending jobs that nobody has claimed a new payload, and put them off; answers with their ids.
+-- One that is due keeps its place, or a stream of calls would send it behind the others again and again.
+-- One with a key is left alone once it is due: it may stand in a line, whose claims would wait for the caller.
+-- Differs: no planner to lead away from the index of pending jobs.
+update holdfast_jobs
+   set payload = u.payload, headers = u.headers,
+       available_at = case when available_at > :now
+           then max(:now, min(:now + u.wait_ms * 1000, created_at + u.max_wait_ms * 1000))
+           else available_at end
+  from (select json_extract(value, '$[0]') as job_id, json_extract(value, '$[1]') as payload,
+               json_extract(value, '$[2]') as headers, json_extract(value, '$[3]') as wait_ms,
+               json_extract(value, '$[4]') as max_wait_ms
+          from json_each(:batch)) u
+ where holdfast_jobs.id = u.job_id
+   and fence = 0 and state = 'pending' and (key is null or available_at > :now)
+returning null, cast(id as blob);
+
+-- debounce_point: let debounce keys name these jobs, and say which call did that.
+-- Differs: the batch is read as in keys_point.
+update holdfast_debounces
+   set job_id = u.job_id, latest = u.latest
+  from (select json_extract(value, '$[0]') as kind, json_extract(value, '$[1]') as key,
+               json_extract(value, '$[2]') as job_id, json_extract(value, '$[3]') as latest
+          from json_each(:batch)) u
+ where holdfast_debounces.kind = u.kind and holdfast_debounces.key = u.key;
+
 -- claim: lease the next due jobs of these queues, raise their fence and count the attempt.
 -- It hops from priority to priority: without the hops, 100,000 jobs for later cost each claim 60 ms.
 -- Differs: no LATERAL; the correlated IN reads each priority of each queue in index order and stops at the limit.
@@ -144,6 +194,10 @@ select d.id, d.queue, d.kind, d.payload, d.headers, d.key, cast(d.priority as in
        and available_at <= :now and typeof(id) = 'text'
        and (:kinds is null or kind in (select value from json_each(:kinds)))
        and lapses = 0  -- when unsuspected
+       -- when buckets:
+       and (bucket is null or bucket in (select value from json_each(:buckets))
+            or available_at <= :now - :overdue_ms * 1000)
+       -- end
      order by available_at, id
      limit :limit)
  order by d.priority desc, d.available_at, d.id
@@ -171,6 +225,10 @@ returning id, cancel_requested;
 
 -- begin: record that the handler of a leased job is about to be called.
 update holdfast_jobs set began = true where id = :id and fence = :fence returning id;
+
+-- expiry_look: read the time, and how often each of these jobs was replayed by hand: such a job is to run.
+-- Differs: a time is a whole number already.
+select id, replays, :now from holdfast_jobs where id in (select value from json_each(:ids));
 
 -- put_back: return leased jobs to their queue.
 -- To retry them (delay, error), to snooze (delay, attempt back) or to release them (attempt back).
@@ -282,6 +340,12 @@ select id, cast(fence as integer), queue, kind, key, cast(followers as integer)
  where id in (select value from json_each(:ids)) and followers is not null
  order by id;
 
+-- jobs_lock: read live jobs in the order of ids, and what their ends may ask for.
+select id, cast(fence as integer), queue, kind, key, coalesce(cast(followers as integer), 0)
+  from holdfast_jobs
+ where id in (select value from json_each(:ids))
+ order by id;
+
 -- follow: say of live jobs that their end has one more consequence.
 update holdfast_jobs set followers = coalesce(followers, 0) | :bit
  where id in (select value from json_each(:ids))
@@ -299,7 +363,7 @@ update holdfast_jobs set progress = :progress where id = :id and fence = :fence 
 -- reap_pick: read leases that ran out, oldest first; the flow decides what becomes of each.
 -- Differs: no rows to lock.
 select id, queue, kind, cast(fence as integer), cast(attempts as integer), cast(max_attempts as integer), leased_by,
-       leased_at, lease_expires_at, cancel_requested, began, cast(lapses as integer)
+       leased_at, lease_expires_at, cancel_requested, began, cast(lapses as integer), cast(followers as integer)
   from holdfast_jobs
  where state = 'leased' and lease_expires_at < :now
    and lease_expires_at >= :now - :look_back_ms * 1000  -- when look_back_ms
@@ -382,3 +446,18 @@ delete from holdfast_keys
      order by expires_at
      limit :limit)
 returning key;
+
+-- debounces_prune: delete a chunk of debounce keys whose job takes no more calls, once no call of theirs is repeated.
+-- Differs: as keys_prune.
+delete from holdfast_debounces
+ where (kind, key) in (
+    select d.kind, d.key from holdfast_debounces d
+     where d.changed_at < :now - :older_ms * 1000
+       and not exists (select 1 from holdfast_jobs j where j.id = d.job_id and j.fence = 0)
+     order by d.changed_at
+     limit :limit)
+returning 1;
+
+-- pauses_list: read which queues and kinds are paused, queues first.
+select scope, name, since, paused_by, reason from holdfast_pauses
+ order by scope desc, name;

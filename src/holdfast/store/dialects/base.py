@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from holdfast.errors import DriverMissing, HoldfastError
+from holdfast.errors import ConfigError, DriverMissing, HoldfastError
 from holdfast.flow import AsyncSession, Rows, Statement, Surface
 from holdfast.store.catalogue import (
     Catalogue,
@@ -29,7 +29,7 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 # What marks a handler's transaction.
 MARK = "holdfast_lent"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 10
 # How the URLs of each database begin; `values/urls.py` also finds them in texts.
 SCHEMES = {"postgres": ("postgresql", "postgres"), "mysql": ("mysql", "mariadb"), "sqlite": ("sqlite",)}
 
@@ -43,7 +43,8 @@ def tables_of(dialect: str) -> tuple[str, ...]:
 @lru_cache
 def _names_in(dialect: str) -> re.Pattern[str]:
     # One pattern for both, so that a prefix or schema that itself starts with holdfast_ is not replaced again.
-    return re.compile(rf"\bholdfast_(?:({'|'.join(tables_of(dialect))})\b)?")
+    named = (*tables_of(dialect), *schema_names(dialect).sequences)
+    return re.compile(rf"\bholdfast_(?:({'|'.join(named)})\b)?")
 
 
 class Echo(NamedTuple):
@@ -55,6 +56,10 @@ class Echo(NamedTuple):
 
 class NothingEnded(HoldfastError):
     """A statement that was sent together with the COMMIT found nothing, so neither took effect."""
+
+
+class PlanGone(HoldfastError):
+    """A statement that this connection had prepared is not there any more; the message that named it did nothing."""
 
 
 class Endings(Protocol):
@@ -74,6 +79,9 @@ class Endings(Protocol):
         """Write a message that runs the statement and commits; it raises NothingEnded, and commits nothing, if the
         statement finds nothing. `now` is None unless a test sets the clock.
         """
+
+    def forget(self, statement: Statement) -> None:
+        """Prepare the statement again with the next message: PlanGone says that it is not there any more."""
 
 
 class Dialect(ABC):
@@ -103,6 +111,8 @@ class Dialect(ABC):
     hears_every_commit: ClassVar[bool] = False
     # True where a deleted row stays in the indexes until the server has cleaned up: claims begin at a floor then.
     keeps_dead_rows: ClassVar[bool] = False
+    # Whether an enqueue can wait for the others of its key, so that jobs come in the order of commits.
+    orders_commits: ClassVar[bool] = False
     # True where the driver has no arrays: a list becomes a parameter for each item, as `in (:kinds)` wants them.
     spreads_lists: ClassVar[bool] = False
     # False where each statement that changes a table commits by itself: a migration that fails leaves what ran before.
@@ -127,6 +137,12 @@ class Dialect(ABC):
         # The queries of Holdfast's own tables.
         self.queries = Catalogue(self, own_queries(self.name))
         self._surfaces: dict[Surface, Catalogue] = {}
+
+    def require_commit_order(self) -> None:
+        """Raise ConfigError unless enqueues can be ordered by their commits here."""
+        if not self.orders_commits:
+            rule = '"commit" needs PostgreSQL or SQLite; here use ordered=True, which goes by the order of enqueues'
+            raise ConfigError("ordered", rule, "commit")
 
     def query(self, statement: Statement) -> Query:
         """Return what a statement names."""
@@ -286,6 +302,10 @@ class Dialect(ABC):
 
     def waker(self, store: Any, worker: str, wake: Callable[[str | None], None], emit: Callable[[Any], None]) -> Any:
         """Make what wakes a worker (see `store/wakers.py`); None leaves it to polling."""
+        return None
+
+    def hears_ends(self, store: Any, name: str, wake: Callable[[str | None], None], emit: Callable[[Any], None]) -> Any:
+        """Make what wakes those who wait for jobs to end; None leaves it to polling."""
         return None
 
     @abstractmethod

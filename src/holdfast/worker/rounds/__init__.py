@@ -7,13 +7,29 @@ worker. The flows that it runs belong to the surfaces; jitter and the report of 
 from holdfast.worker.rounds.base import Round, RoundContext
 from holdfast.worker.rounds.beat import Beat
 from holdfast.worker.rounds.give_back import GiveBack
+from holdfast.worker.rounds.lines import Lines
 from holdfast.worker.rounds.prune import Prune
 from holdfast.worker.rounds.pulse import Pulse
 from holdfast.worker.rounds.reap import Reap
 from holdfast.worker.rounds.renew import Renew
+from holdfast.worker.rounds.ring import RingRound
+from holdfast.worker.rounds.schedules import Schedules
+from holdfast.worker.rounds.settings import Settings
 from holdfast.worker.rounds.stuck import Stuck
 
-ROUNDS: tuple[type[Round], ...] = (Renew, Reap, Beat, Prune, Stuck, GiveBack, Pulse)
+ROUNDS: tuple[type[Round], ...] = (
+    Renew,
+    Reap,
+    Beat,
+    Prune,
+    Stuck,
+    Schedules,
+    GiveBack,
+    Pulse,
+    RingRound,
+    Settings,
+    Lines,
+)
 
 
 def rounds_on(context: RoundContext) -> list[Round]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from holdfast import events
 from holdfast.errors import StoreError
 from holdfast.life.source import Source
+from holdfast.schedules import Schedule
 from holdfast.values.options import QueueOptions
+from holdfast.worker import registry
 from holdfast.worker.demand import Demand
 from holdfast.worker.holdings import Holdings
 from holdfast.worker.patience import Patience
+from holdfast.worker.pauses import Pauses
+
+# What one worker does for all stays its own for this many turns: one that comes late costs it nothing.
+TURNS_PER_LEASE = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +34,24 @@ class RoundContext:
     # What the registry keeps of the worker.
     describe: Callable[[], str]
     queue_options: Callable[[str], QueueOptions]
+    retention_digest: Callable[[], str]
+    # For how many seconds audit lines are kept.
+    audit_retention: float
+    # What the application declares to come again and again.
+    schedules: Mapping[str, Schedule]
     holdings: Holdings
     demand: Demand
     # The store.
     patience: Patience
+    pauses: Pauses
     sources: Sequence[Source]
     # Whether it is the application's own store, and so the one place for what is done once for each worker.
     is_first: bool
     has_our_tables: bool
+    # How many buckets the workers of a ring share; None: this one is in no ring.
+    buckets: int | None = None
+    # Lets the claims of this store look again at once.
+    wake: Callable[[], None] = lambda: None
 
 
 class Round:
@@ -43,6 +59,8 @@ class Round:
 
     name: ClassVar[str]
     every_seconds: ClassVar[float]
+    # Whether one worker does it for all that share the tables; when it falls silent, another takes over.
+    for_all: ClassVar[bool] = False
 
     def __init__(self, context: RoundContext) -> None:
         self.context = context
@@ -56,6 +74,15 @@ class Round:
         """Do it once. Raises: StoreError, when the database refuses; it is told, and the next round tries again."""
         raise NotImplementedError
 
+    async def _is_ours(self) -> bool:
+        lease_ms = round(TURNS_PER_LEASE * self.every_seconds * 1000)
+        taking = registry.take_round(self.name_for_all(), self.context.worker, lease_ms)
+        return await self.context.patience.outlive(taking)
+
+    def name_for_all(self) -> str:
+        """Name what one worker does for all that would do the same."""
+        return self.name
+
     async def pause(self) -> None:
         """Wait for the next turn."""
         await asyncio.sleep(jittered(self.every_seconds))
@@ -66,7 +93,8 @@ class Round:
         while True:
             await self.pause()
             try:
-                await self.run()
+                if not self.for_all or await self._is_ours():
+                    await self.run()
                 said = ""
             except StoreError as error:
                 if str(error) != said:

@@ -9,6 +9,7 @@ from holdfast.worker.rounds.base import Round, RoundContext
 class Stuck(Round):
     name = "stuck"
     every_seconds = 60.0
+    for_all = True
 
     def __init__(self, context: RoundContext) -> None:
         super().__init__(context)

@@ -36,3 +36,10 @@ select id, status, started_at, seen_at,
        timestampdiff(microsecond, seen_at, :now) div 1000, info
   from holdfast_workers
  order by started_at, id;
+
+-- round_take: take what one worker does for all, if it is free or one's own already.
+-- Differs: no condition in an upsert and no rows from an update: the row is made first, and locked if it may be taken.
+insert ignore into holdfast_rounds (name, worker, until)
+values (:name, '', cast('1970-01-02' as datetime));
+select name from holdfast_rounds where name = :name and (until <= :now or worker = :worker) for update;
+update holdfast_rounds set worker = :worker, until = :now + interval :lease_ms * 1000 microsecond where name = :name;

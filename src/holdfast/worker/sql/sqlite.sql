@@ -31,3 +31,10 @@ select id, status, started_at, seen_at,
        (:now - seen_at) / 1000, info
   from holdfast_workers
  order by started_at, id;
+
+-- round_take: take what one worker does for all, if it is free or one's own already.
+insert into holdfast_rounds (name, worker, until)
+values (:name, :worker, :now + :lease_ms * 1000)
+on conflict (name) do update set worker = excluded.worker, until = excluded.until
+ where holdfast_rounds.until <= :now or holdfast_rounds.worker = excluded.worker
+returning name;

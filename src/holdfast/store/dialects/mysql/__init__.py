@@ -29,6 +29,7 @@ from holdfast.store.dialects.mysql.drivers import (
     lent_class,
     sync_class,
 )
+from holdfast.store.dialects.mysql.each import for_each
 from holdfast.store.dialects.mysql.waker import MysqlWatcher
 from holdfast.store.sessions import Clock, OwnAsyncSession
 from holdfast.store.wakers import Emit, Opens, Wake, Waker
@@ -93,6 +94,8 @@ class Binding(NamedTuple):
     held: bool
     # `-- bind: hops`: its statements are not for running in their order.
     hops: bool
+    # `-- bind: each`: it runs once for each item of this list.
+    each: str | None
 
 
 class Mysql(Dialect):
@@ -114,8 +117,9 @@ class Mysql(Dialect):
 
     def binding(self, statements: Sequence[str], rules: Rules) -> Binding:
         whole = "\n".join(statements)
-        lists = frozenset(_IN_LIST.findall(whole)).union(rules.get("lists", ()))
-        return Binding(lists, ":batch" in whole, ":held" in whole, "hops" in rules)
+        each = rules.get("each", ())
+        lists = frozenset(_IN_LIST.findall(whole)).union(rules.get("lists", ()), each)
+        return Binding(lists, ":batch" in whole, ":held" in whole, "hops" in rules, next(iter(each), None))
 
     def bind(self, statement: Statement, query: Query, now: Any) -> dict[str, Any]:
         binding: Binding = query.binding
@@ -134,6 +138,8 @@ class Mysql(Dialect):
         return params
 
     def sequence(self, query: Query) -> Callable[[Calls, Sequence[Compiled]], Iterator[Call]] | None:
+        if query.binding.each is not None:
+            return partial(for_each, query.binding.each)
         return hops if query.binding.hops else None
 
     def found(self, rows: Sequence[Sequence[Any]]) -> str:

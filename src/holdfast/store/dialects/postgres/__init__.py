@@ -21,9 +21,9 @@ from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Rows, Statement
 from holdfast.store.catalogue import Query, Rules, Style
-from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, Endings, NothingEnded, chain, importing
+from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, Endings, NothingEnded, PlanGone, chain, importing
 from holdfast.store.dialects.postgres.drivers import async_class, has_own_adapters, lent_class
-from holdfast.store.dialects.postgres.endings import PLANS_LIVE, PostgresEndings
+from holdfast.store.dialects.postgres.endings import PLANS_LIVE, PREPARED, PostgresEndings
 from holdfast.store.dialects.postgres.waker import PostgresListener
 from holdfast.store.sessions import AsyncpgSession, Clock
 from holdfast.store.wakers import Emit, Opens, Wake, Waker
@@ -45,7 +45,7 @@ ENDED = "holdfast_ended"
 _IDLE, _ACTIVE, _INSIDE = 0, 1, (2, 3)
 _IN_USE = "another operation is in progress"
 # asyncpg says InternalClientError ("cannot switch to state …") after the server hung up on an idle connection.
-_LOST_BY_NAME = ("OperationalError", "InterfaceError", "PoolTimeout", "InternalClientError")
+_LOST_BY_NAME = ("OperationalError", "InterfaceError", "ConnectionTimeout", "PoolTimeout", "InternalClientError")
 _NOT_FOR_ASYNCPG = ("options", "application_name", "connect_timeout", "client_encoding", "load_balance_hosts")
 
 
@@ -70,6 +70,7 @@ class Postgres(Dialect):
     own_now: ClassVar[str] = "statement_timestamp()"
     told_now: ClassVar[str] = ":now::timestamptz"
     keeps_dead_rows: ClassVar[bool] = True
+    orders_commits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
     ends_holder: ClassVar[Mapping[str, str]] = {
         "session": "select pg_terminate_backend({pid})",
@@ -92,11 +93,16 @@ class Postgres(Dialect):
     def __init__(self, options: StoreOptions) -> None:
         super().__init__(options)
         self.channel = channel_of(options)
+        # Where those who wait for jobs hear of their ends.
+        self.ends_channel = channel_of(options, "ends")
         if not options.schema:
             head = self.queries.written["schema_create"].head
             self.queries["schema_create"] = Query(self, "schema_create", ("select 1",), head=head)
 
     def place(self, sql: str) -> str:
+        if self.options.schema:
+            # An index is made in the schema of its table, and looked for by its name alone elsewhere.
+            sql = sql.replace("drop index holdfast_", "drop index holdfast_schema.holdfast_")
         return f'"{self.options.schema}"'.join(map(super().place, sql.split("holdfast_schema")))
 
     def table(self, name: str) -> str:
@@ -116,8 +122,8 @@ class Postgres(Dialect):
         if binding.once is not None:
             batch = {name: _short(column, name in binding.once) for name, column in batch.items()}
         notify = self.options.notify if statement.notify is None else statement.notify
-        channel = self.channel if notify else None
-        bound = {"now": now, "channel": channel, **statement.params, **batch}
+        channel, ended = (self.channel, self.ends_channel) if notify else (None, None)
+        bound = {"now": now, "channel": channel, "ended": ended, **statement.params, **batch}
         for name in binding.as_text:
             if bound.get(name) is not None:
                 bound[name] = array_text(bound[name])
@@ -221,6 +227,9 @@ class Postgres(Dialect):
     def waker(self, store: Opens, worker: str, wake: Wake, emit: Emit) -> Waker:
         return PostgresListener(store, self.channel, worker, wake, emit)
 
+    def hears_ends(self, store: Opens, name: str, wake: Wake, emit: Emit) -> Waker:
+        return PostgresListener(store, self.ends_channel, name, wake, emit)
+
     def translate(self, error: BaseException) -> HoldfastError | None:
         cause = driver_error(error)
         if cause is None:
@@ -241,6 +250,8 @@ class Postgres(Dialect):
             return errors.TransactionEnded()
         if state == "22P02" and f"{ENDED} is 0" in text:
             return NothingEnded(text)
+        if state == "26000" and PREPARED in text:
+            return PlanGone(text)
         if state == "25P02":
             return errors.TransactionAborted()
         if _IN_USE in text and not state:
@@ -262,9 +273,9 @@ def _exec(raw: Any, sql: str) -> None:
     raise errors.error_from_result(result)
 
 
-def channel_of(options: StoreOptions) -> str:
-    """Name the channel that workers listen on; one too long for PostgreSQL is cut and ends in a hash of the whole."""
-    name = "_".join(part for part in (options.schema, options.prefix, "wake") if part)
+def channel_of(options: StoreOptions, what: str = "wake") -> str:
+    """Name a channel to listen on; one too long for PostgreSQL is cut and ends in a hash of the whole."""
+    name = "_".join(part for part in (options.schema, options.prefix, what) if part)
     if len(name) <= LONGEST_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -15,6 +15,8 @@ from holdfast.store.dialects.base import Dialect
 # made while the table was small reads all of it: at 4,000 jobs a second a claim took 15 ms after half a minute.
 PLANS_LIVE = 10
 SAVEPOINT = "holdfast_end"
+# What the names of prepared statements begin with.
+PREPARED = "holdfast_"
 _PLACE = re.compile(r"\$(\d+)")
 _ESCAPED = re.compile(r"(['\\])")
 
@@ -51,11 +53,14 @@ class PostgresEndings:
         first = ""
         if self._prepares and now is None:
             first = self._preparing(query, part.sql)
-            run = f"execute holdfast_{query.name}({', '.join(values)})"
+            run = f"execute {PREPARED}{query.name}({', '.join(values)})"
         else:
             run = _PLACE.sub(lambda place: values[int(place[1]) - 1], part.sql)
         dialect = self._dialect
-        return f"{first}{dialect.insist}; savepoint {SAVEPOINT}; {run}; commit; {dialect.tidy}"
+        return f"{dialect.insist}; savepoint {SAVEPOINT}; {first}{run}; commit; {dialect.tidy}"
+
+    def forget(self, statement: Statement) -> None:
+        self._made.pop(self._dialect.query(statement).name, None)
 
     def _preparing(self, query: Query, sql: str) -> str:
         """Write what prepares a statement, where it is not prepared or its plan may be out of date."""
@@ -63,8 +68,8 @@ class PostgresEndings:
         if made is not None and now - made < PLANS_LIVE:
             return ""
         self._made[query.name] = now
-        gone = "" if made is None else f"deallocate holdfast_{query.name}; "
-        return f"{gone}prepare holdfast_{query.name} as {sql}; "
+        gone = "" if made is None else f"deallocate {PREPARED}{query.name}; "
+        return f"{gone}prepare {PREPARED}{query.name} as {sql}; "
 
 
 def literal(value: Any) -> str:

@@ -42,6 +42,8 @@ class Sqlite(Dialect):
     style: ClassVar[Style] = "qmark"
     embedded: ClassVar[bool] = True
     hears_every_commit: ClassVar[bool] = True
+    # One writer at a time: the next enqueue begins when the one before has committed.
+    orders_commits: ClassVar[bool] = True
     begin: ClassVar[str] = "begin immediate"
     mark: ClassVar[str] = f"savepoint {MARK}"
     insist: ClassVar[str] = f"release savepoint {MARK}"

@@ -1,0 +1,97 @@
+"""What people do to queues and lines by hand, as flows: change settings, list lines, stop and start them.
+
+Every action writes an audit line in its own transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast import lines
+from holdfast.admin.recording import record
+from holdfast.flow import Steps, ask, flow
+from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
+from holdfast.values.queues import QueueSettings
+from holdfast.values.rows import when
+from holdfast.values.views import plain
+
+
+@dataclass(frozen=True, slots=True)
+class LineView:
+    """A line as people see it: how many of its jobs are leased and wait, since when it stands still, and for whom."""
+
+    queue: str
+    key: str
+    held: int
+    waiting: int
+    called: str | None
+    stopped_at: datetime | None
+    stopped_for: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self)
+
+
+@flow
+def list_lines(
+    queue: str | None = None,
+    key: str | None = None,
+    *,
+    stopped: bool = False,
+    limit: int = 50,
+    after: tuple[str, str] | None = None,
+) -> Steps[list[LineView]]:
+    """Read lines by queue and key; keys in which nothing is leased or waits have none."""
+    given: dict[str, Any] = {"queue": queue, "key": key, "stopped": stopped or None}
+    given["after_queue"], given["after_key"] = after or (None, None)
+    rows = yield from ask("lines_list", alone=True, limit=limit, **given)
+    return [
+        LineView(name, its_key, int(held), int(waiting), called, None if at is None else when(at), stopped_for)
+        for name, its_key, held, at, stopped_for, called, waiting in rows
+    ]
+
+
+@flow
+def change_queue(
+    name: str, said: Mapping[str, Any], actor: str | None, dry_run: bool = False
+) -> Steps[tuple[QueueSettings, QueueSettings]]:
+    """Change what is stored of a queue, and return what was there before and what is there now.
+
+    Commits: its own. Raises: ConfigError. After a crash: nothing happened; safe to repeat.
+    """
+    text(name, "queue", NAME_LENGTH)
+    if dry_run:
+        there = (yield from lines.stored(name)).get(name)
+        before = QueueSettings() if there is None else there.settings
+        return before, before.changed(**said)
+    before, now = yield from lines.change(name, said, actor)
+    detail = {"queue": name, "before": before.to_dict(), "now": now.to_dict()}
+    yield from record("queue_settings", actor, [(None, detail)])
+    return before, now
+
+
+@flow
+def stop_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list[str]]:
+    """Stop lines until somebody starts them, and return the keys of those that were not stopped before.
+
+    Commits: its own. Raises: ConfigError. After a crash: nothing happened; safe to repeat.
+    """
+    for key in keys:
+        text(key, "key", KEY_LENGTH)
+    stopped = yield from lines.stop(text(queue, "queue", NAME_LENGTH), keys)
+    yield from record("line_stop", actor, [(None, {"queue": queue, "key": key}) for key in stopped])
+    return stopped
+
+
+@flow
+def start_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list[str]]:
+    """Let stopped lines go on, and return the keys of those that were stopped.
+
+    Commits: its own. After a crash: nothing happened; safe to repeat.
+    """
+    started = yield from lines.start(queue, keys)
+    yield from record("line_start", actor, [(None, {"queue": queue, "key": key}) for key in started])
+    return started

@@ -1,0 +1,88 @@
+"""The object that an application makes once: `Holdfast`, put together from faces, one file for each concern.
+
+A face checks what it is given, makes flows of the rooms below and runs them on a store; it holds no database semantics.
+What a worker does belongs to `worker`, what people do by hand to `admin` and `cli`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack
+
+from holdfast.app.controlling import Controls
+from holdfast.app.registering import JobDecorator as JobDecorator
+from holdfast.store import migrate
+from holdfast.values.options import WorkerKeywords, only_options
+
+if TYPE_CHECKING:
+    from holdfast.foreign import Foreign
+    from holdfast.worker import Worker
+
+
+class Holdfast(Controls):
+    """Durable work in the database at `url` (HOLDFAST_URL when left out).
+
+    prefix, schema (PostgreSQL): of the tables' names. payload_limit: bytes that a job's arguments may take.
+    pool_size: connections at most. connect_timeout: for each of them. busy_timeout: how long SQLite waits for its lock.
+    notify, listen_url (PostgreSQL): whether workers hear of new jobs at once, and on which address they listen.
+    prepare: False behind a PgBouncer that keeps no prepared statements. buckets: how many parts `key` is hashed into.
+    audit_retention: how long the lines about what was done by hand are kept, 90 days by default.
+    An option that is left out or None comes from the environment (HOLDFAST_PREFIX and so on), else from `StoreOptions`.
+    Nothing is opened before the first use, and nothing is ever migrated as a side effect (except `:memory:`).
+    """
+
+    @cached_property
+    def foreign(self) -> Foreign:
+        """Tables that programs in other languages share: `hf.foreign.pdo(…)`, `hf.foreign.durable(…)`."""
+        from holdfast.foreign import Foreign
+
+        return Foreign(self.context)
+
+    def worker(self, **options: Unpack[WorkerKeywords]) -> Worker:
+        """Make a worker for this application's handlers: `async with hf.worker(): …`, or `await hf.worker().run()`.
+
+        queues: those to serve; by default all that the handlers name. concurrency: attempts at once.
+        poll: the longest pause between two looks at the queues. drain: how long handlers may finish at a stop.
+        name: what the worker's id begins with. buffer: the most jobs to claim ahead.
+        ring: share the keys with the other workers that do so, by bucket. Defaults: see `Worker`.
+        """
+        from holdfast.worker import Served, Worker
+
+        only_options("hf.worker()", options, WorkerKeywords.__annotations__)
+        home, *others = (Served(store, self.foreign.served_on(store)) for store in self.stores)
+        also = [served for served in others if served.sources]
+        return Worker(self.context, self.handlers, home.sources, also, **options)
+
+    def migrate(self) -> list[str]:
+        """Bring Holdfast's own tables to this library's version and return the names of the migrations that ran."""
+        with migrate.explained(all_or_nothing=self.store.dialect.migrates_as_one):
+            return [migration.name for migration in self.store.run(migrate.apply(self.store.migrations))]
+
+    def close(self) -> None:
+        """Close the connections that enqueueing opened, to every database of the application."""
+        self.stores.close()
+
+    async def aclose(self) -> None:
+        """The async twin of `close`."""
+        await self.stores.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Closing takes a thread, and a process that ends or is at its limit has none to give. The block's own error is
+        # the one to hear about then; what is still open ends with the process.
+        with suppress(RuntimeError):
+            await self.aclose()

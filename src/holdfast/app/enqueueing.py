@@ -1,0 +1,201 @@
+"""Enqueueing: jobs by the name of their kind, bound jobs, many at once, and the hooks that see them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, Unpack, cast
+
+from holdfast import jobs
+from holdfast.app.base import Base
+from holdfast.bound import Bound, EnqueueHook, check_hook, likeness, with_headers
+from holdfast.errors import InvalidPayload, PayloadTooLarge, UnknownKind
+from holdfast.events import JobsEnqueued
+from holdfast.flow import Flow, notifying
+from holdfast.jobs.enqueueing import Drawn, again
+from holdfast.lines import after_others
+from holdfast.values.ids import new_id, new_ids
+from holdfast.values.options import (
+    USING,
+    EnqueueKeywords,
+    EnqueueOptions,
+    HandlerOptions,
+    StoreKeywords,
+    kind_name,
+    only_options,
+    switch,
+)
+from holdfast.values.payload import encode_value
+from holdfast.values.rows import Enqueued, NewJob
+
+T = TypeVar("T")
+H = TypeVar("H", bound=EnqueueHook)
+# What is to be added: the rows, the work, and what to do instead of it once a first try has failed. A plain tuple,
+# because one is made for every enqueue.
+Adding = tuple[Sequence[NewJob], Flow[T], Callable[[], Flow[T]]]
+_PAYLOAD = 'the arguments of the job go into its payload: hf.enqueue(kind, {"{name}": …})'
+# What the calls that name a kind take beside kind and payload.
+_TAKES = {
+    "bind": ("check", *EnqueueKeywords.__annotations__),
+    "enqueue": (*USING, "check"),
+    "aenqueue": (*USING, "check"),
+}
+
+
+class Enqueues(Base):
+    """The face by which an application adds jobs."""
+
+    def __init__(self, url: str | None = None, **options: Unpack[StoreKeywords]) -> None:
+        super().__init__(url, **options)
+        self._enqueue_hooks: list[EnqueueHook] = []
+
+    def enqueue_hook(self, hook: H) -> H:
+        """Call `hook(new)` for every job that is enqueued, and add the headers that it returns (None: no headers).
+
+        `new` has `kind`, `queue` and the `headers` so far: those that the caller gave and those of hooks before it, all
+        of which stay. It is called before the database is asked, in the caller's thread or event loop, and must not
+        block. What it raises, the caller gets, and nothing is enqueued.
+        """
+        check_hook(hook)
+        self._enqueue_hooks.append(hook)
+        return hook
+
+    def bind(
+        self,
+        kind: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        check: bool = True,
+        **options: Unpack[EnqueueKeywords],
+    ) -> Bound:
+        """Make a job by the name of its kind, for `enqueue_many`; options as in `Handler.using`.
+
+        check: refuse a kind that has no handler here; False for kinds of another program.
+        """
+        return self._bind("bind", kind, payload, check, options)
+
+    def _bind(
+        self, call: str, kind: str, payload: Mapping[str, Any] | None, check: bool, options: EnqueueKeywords
+    ) -> Bound:
+        only_options(f"hf.{call}()", options, _TAKES[call], _PAYLOAD)
+        handler = self.handlers.get(kind)
+        said = EnqueueOptions(**options)
+        arguments = dict(payload or {})
+        if handler is not None:
+            return handler.bound(handler.like(said), (), arguments)
+        if check:
+            raise UnknownKind(kind, self.handlers)
+        text = encode_value(arguments, f"payload of {kind}")
+        if len(text.encode()) > self.options.payload_limit:
+            raise PayloadTooLarge(kind, len(text.encode()), self.options.payload_limit)
+        return Bound(text, likeness(kind_name(kind), said, HandlerOptions(), self.options.buckets))
+
+    def enqueue(
+        self,
+        kind: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        tx: Any = None,
+        notify: bool | None = None,
+        check: bool = True,
+        **options: Unpack[EnqueueKeywords],
+    ) -> Enqueued:
+        """Add a job by the name of its kind; tx, notify and options as in `Handler.using`, check as in `bind`."""
+        return self.enqueue_bound(self._bind("enqueue", kind, payload, check, options), tx, notify)
+
+    async def aenqueue(
+        self,
+        kind: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        tx: Any = None,
+        notify: bool | None = None,
+        check: bool = True,
+        **options: Unpack[EnqueueKeywords],
+    ) -> Enqueued:
+        """The async twin of `enqueue`."""
+        return await self.aenqueue_bound(self._bind("aenqueue", kind, payload, check, options), tx, notify)
+
+    def enqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
+        """Add one job that `bind` made."""
+        return self._run(self._adding_one(bound, notify), tx)
+
+    async def aenqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
+        """The async twin of `enqueue_bound`."""
+        return await self._arun(self._adding_one(bound, notify), tx)
+
+    def enqueue_many(self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None) -> list[Enqueued]:
+        """Add many jobs at once, all or none; tx and notify as in `Handler.using`."""
+        return self._run(self._adding_many(bound, notify), tx)
+
+    async def aenqueue_many(
+        self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None
+    ) -> list[Enqueued]:
+        """The async twin of `enqueue_many`."""
+        return await self._arun(self._adding_many(bound, notify), tx)
+
+    def _adding_one(self, bound: Bound, notify: bool | None) -> Adding[Enqueued]:
+        if self._enqueue_hooks:
+            bound = with_headers(bound, self._enqueue_hooks, self.options.payload_limit)
+        new, drawn = bound.new_job(new_id()), Drawn.now()
+        work = jobs.enqueue(new, fresh=True)
+        if self.context.commit_ordered:
+            work = self._after_others(work, (new,))
+        if notify is None:
+            return (new,), work, lambda: again(jobs.enqueue, new, drawn)
+        switch(notify, "notify")
+        return (new,), notifying(work, notify), lambda: notifying(again(jobs.enqueue, new, drawn), notify)
+
+    def _adding_many(self, bound: Iterable[Bound], notify: bool | None) -> Adding[list[Enqueued]]:
+        given = self._hooked(all_bound(bound))
+        new = [one.new_job(job_id) for one, job_id in zip(given, new_ids(len(given)), strict=True)]
+        drawn = Drawn.now()
+        work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))
+        if self.context.commit_ordered:
+            work = self._after_others(work, new)
+        return new, work, lambda: notifying(again(jobs.enqueue_many, new, drawn), notify)
+
+    def _hooked(self, given: list[Bound]) -> list[Bound]:
+        """Let the enqueue hooks add headers."""
+        if not self._enqueue_hooks:
+            return given
+        return [with_headers(one, self._enqueue_hooks, self.options.payload_limit) for one in given]
+
+    def _after_others(self, work: Flow[T], new: Sequence[NewJob]) -> Flow[T]:
+        """Have an enqueue to queues in the order of commits wait for the others of its keys."""
+        ordered = self.context.commit_ordered
+        return after_others(work, [(job.queue, job.key) for job in new if job.key is not None and job.queue in ordered])
+
+    def _run(self, adding: Adding[T], tx: Any) -> T:
+        new, work, instead = adding
+        answer = self.store.run(work, instead) if tx is None else self.store.run_in(tx, work, _named(new))
+        self._tell(new, answer, tx)
+        return answer
+
+    async def _arun(self, adding: Adding[T], tx: Any) -> T:
+        new, work, instead = adding
+        answer = await (self.store.arun(work, instead) if tx is None else self.store.arun_in(tx, work, _named(new)))
+        self._tell(new, answer, tx)
+        return answer
+
+    def _tell(self, new: Sequence[NewJob], answer: Any, tx: Any) -> None:
+        """Say what was added, and wake the workers of this process."""
+        if self.events.wants(JobsEnqueued):
+            ids = [each.id for each in ((answer,) if isinstance(answer, Enqueued) else answer)]
+            self.events.emit(JobsEnqueued(ids, [job.kind for job in new], tx is not None))
+        if tx is None:
+            self.context.wake_workers()
+
+
+def _named(new: Sequence[NewJob]) -> str:
+    return new[0].kind if new else "nothing"
+
+
+def all_bound(bound: object) -> list[Bound]:
+    """Check that jobs are bound ones, and list them."""
+    if isinstance(bound, Bound):
+        raise InvalidPayload("enqueue_many", None, "give a list of jobs; for one there is enqueue")
+    given = list(cast("Iterable[object]", bound))
+    for one in given:
+        if not isinstance(one, Bound):
+            raise InvalidPayload("enqueue_many", None, f"give handler.bind(…), not {type(one).__name__}")
+    return cast("list[Bound]", given)

@@ -1,0 +1,51 @@
+"""Queues: how long they keep finished jobs, in which order their jobs run, and how many at once and in a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.app.registering import Registers
+from holdfast.values.options import QueueOptions
+from holdfast.values.queues import OnDead, OnRetry, Ordered, QueueSettings, Rate
+from holdfast.values.retry import Duration
+
+
+class Queues(Registers):
+    """The face by which an application says what belongs to a queue."""
+
+    def queue(
+        self,
+        name: str,
+        *,
+        retention: Duration | Mapping[str, Duration] | None = None,
+        ordered: Ordered = False,
+        on_retry: OnRetry = "hold",
+        on_dead: OnDead = "go_on",
+        concurrency: int | None = None,
+        rate: Rate | None = None,
+        fair: bool = False,
+        key_concurrency: int | None = None,
+        key_rate: Rate | None = None,
+    ) -> QueueOptions:
+        """Set what belongs to a queue.
+
+        retention: how long it keeps finished jobs (0 deletes at once).
+        ordered: jobs of one key run one after the other, in the order of their enqueues, over all workers. on_retry: a
+        job that failed holds its key until it is tried again ("hold"), or others pass it ("pass"). on_dead: a key goes
+        on behind a dead letter ("go_on"), or stops until somebody has seen to it ("stop"). ordered="commit"
+        (PostgreSQL) makes the order that of commits, and producers of one key wait for each other.
+        concurrency, rate: how many jobs of the queue run at once, and start in a time, over all workers.
+        fair: keys take turns. key_concurrency, key_rate: as concurrency and rate, for each key.
+
+        Order and limits are stored when a worker starts, unless something is stored already: that wins, and
+        `holdfast queues set` changes it.
+        """
+        settings = QueueSettings(ordered, on_retry, on_dead, concurrency, rate, fair, key_concurrency, key_rate)
+        if ordered == "commit":
+            self.store.dialect.require_commit_order()
+            self.context.commit_ordered.add(name)
+        self.context.queues[name] = QueueOptions.of(name, retention, settings)
+        return self.context.queues[name]
+
+    def queue_options(self, name: str) -> QueueOptions:
+        return self.context.queue_options(name)

@@ -1,0 +1,95 @@
+"""What was said of queues, as it is stored: the stored word wins over what a deployment's code says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.flow import Steps, ask, flow
+from holdfast.lines.leaving import FAIR, LIMIT, LINE_BITS
+from holdfast.lines.upkeep import dissolve, go_over, recount_lines
+from holdfast.values.queues import PLAIN, QueueSettings
+from holdfast.values.rows import when
+from holdfast.values.views import plain
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is stored of one queue, by whom and when; `held` is how many jobs count for its limit now."""
+
+    name: str
+    settings: QueueSettings
+    version: int
+    changed_by: str | None
+    held: int
+    changed_at: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self) | {"settings": self.settings.to_dict()}
+
+
+@flow
+def stored(name: str | None = None) -> Steps[dict[str, Stored]]:
+    """Read what is stored of queues, by name; queues of which nothing was said are not among them."""
+    rows = yield from ask("queue_settings", alone=True, name=name)
+    return {
+        str(queue): Stored(str(queue), QueueSettings.from_json(text), int(version), actor, int(held), when(at))
+        for queue, text, version, actor, held, at in rows
+    }
+
+
+@flow
+def declare(said: Mapping[str, QueueSettings], actor: str | None = None) -> Steps[dict[str, Stored]]:
+    """Store what a deployment says of its queues where nothing is stored yet, and return what is stored of all queues.
+
+    Commits: its own. After a crash: safe to repeat; what is there stays.
+    """
+    there = yield from stored().start()
+    new = {name: settings for name, settings in said.items() if name not in there and not settings.is_plain}
+    if not new:
+        return there
+    for name in sorted(new):
+        yield from ask("queue_declare", name=name, settings=new[name].to_json(), actor=actor)
+        yield from _count_what_runs(name, new[name])
+    return (yield from stored())
+
+
+@flow
+def change(name: str, said: Mapping[str, Any], actor: str | None = None) -> Steps[tuple[QueueSettings, QueueSettings]]:
+    """Change what is stored of a queue, and return what was there before and what is there now.
+
+    What is leased already counts for limits and lines from now on. Where the queue has no lines any more, everything
+    that waits for one is made due. Where its lines go by other rules, every one of them is looked at.
+    Commits: its own. Raises: ConfigError. After a crash: nothing happened; safe to repeat.
+    """
+    yield from ask("queue_declare", name=name, settings=PLAIN.to_json(), actor=actor)
+    [[text, _, _, tat, _]] = yield from ask("queue_lock", name=name)
+    before = QueueSettings.from_json(text)
+    now = before.changed(**said)
+    # What a rate has spent is spent, whatever else is changed.
+    kept = tat if now.rate == before.rate else None
+    yield from ask("queue_change", name=name, settings=now.to_json(), held=0, tat=kept, actor=actor)
+    yield from _count_what_runs(name, now)
+    if not now.is_lined:
+        yield from dissolve(name)
+    elif _rules_of_lines(now) != _rules_of_lines(before):
+        yield from go_over(name, now)
+    return before, now
+
+
+def _rules_of_lines(settings: QueueSettings) -> tuple[object, ...]:
+    return settings.ordered, settings.on_retry, settings.fair, settings.key_concurrency, settings.key_rate
+
+
+def _count_what_runs(name: str, settings: QueueSettings) -> Steps[None]:
+    """Have what is leased count for a limit, and for lines, that are new."""
+    if settings.is_limited:
+        yield from ask("queue_lock", name=name)
+        yield from ask("queue_mark", name=name, bit=LIMIT)
+        [[held]] = yield from ask("queue_held", name=name, bit=LIMIT)
+        yield from ask("queue_recounted", name=name, held=int(held))
+    if settings.is_lined:
+        yield from ask("queue_mark_keys", name=name, bit=FAIR, bits=LINE_BITS)
+        yield from recount_lines(name, settings)

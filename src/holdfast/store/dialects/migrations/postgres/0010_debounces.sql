@@ -1,0 +1,12 @@
+-- Calls that wait for the last of them: which job each key names, and which call said last what that job is.
+-- A row is worth nothing once its job was claimed; it stays for a while, so that a repeated call finds itself.
+create table holdfast_debounces (
+    kind text not null,
+    key text not null,
+    job_id uuid not null,
+    latest uuid not null,
+    changed_at timestamptz not null,
+    primary key (kind, key)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+create index holdfast_debounces_age_idx on holdfast_debounces (changed_at);

@@ -1,0 +1,11 @@
+-- What a done job gave, for those who waited for it when it ended, where its queue keeps nothing of done jobs; deleted after some
+-- minutes.
+create table holdfast_results (
+    job_id text primary key,
+    at integer not null,
+    queue text not null,
+    kind text not null,
+    result text
+) without rowid;
+
+create index holdfast_results_at_idx on holdfast_results (at);

@@ -1,0 +1,60 @@
+"""Settings: read what is stored of queues, and what is paused: a change counts within about a second."""
+
+from __future__ import annotations
+
+from holdfast import events, lines
+from holdfast.errors import ConfigError
+from holdfast.jobs.source import JobsSource
+from holdfast.values.queues import PLAIN, QueueSettings
+from holdfast.worker.rounds.base import Round, RoundContext
+
+
+class Settings(Round):
+    name = "settings"
+    every_seconds = 1.0
+
+    def __init__(self, context: RoundContext) -> None:
+        super().__init__(context)
+        self._sources = [source for source in context.sources if isinstance(source, JobsSource)]
+        self._queues = {name for source in self._sources for name in source.queues}
+        self._known: dict[str, QueueSettings] | None = None
+        self._is_first_turn = True
+
+    @classmethod
+    def runs_on(cls, context: RoundContext) -> bool:
+        return any(isinstance(source, JobsSource) for source in context.sources)
+
+    async def pause(self) -> None:
+        # At once for the first time: what the code says otherwise is told when the worker starts.
+        if not self._is_first_turn:
+            await super().pause()
+        self._is_first_turn = False
+
+    async def run(self) -> None:
+        # First, and apart: settings that cannot be read here must not keep a pause from being seen.
+        await self.context.pauses.look(self.context.patience)
+        await self._look_at_settings()
+
+    async def _look_at_settings(self) -> None:
+        try:
+            stored = await self.context.patience.outlive(lines.stored())
+        except ConfigError as error:
+            # Another version has stored what this one cannot read: it goes on by what it knows.
+            self.context.emit(events.UpkeepFailed(self.context.worker, self.name, str(error)))
+            return
+        settings = {name: one.settings for name, one in stored.items() if name in self._queues}
+        if settings == self._known:
+            return
+        before, self._known = self._known, settings
+        for source in self._sources:
+            source.learn_settings(settings)
+        for name in sorted(self._queues):
+            self._tell(name, settings.get(name, PLAIN), None if before is None else before.get(name, PLAIN))
+
+    def _tell(self, queue: str, stored: QueueSettings, before: QueueSettings | None) -> None:
+        context = self.context
+        if before is not None and stored != before:
+            context.emit(events.QueueSettingsChanged(context.worker, queue, str(stored)))
+        said = context.queue_options(queue).settings
+        if not said.is_plain and said != stored and stored != before:
+            context.emit(events.QueueSettingsDiffer(context.worker, queue, str(stored), str(said)))
