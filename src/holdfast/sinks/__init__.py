@@ -1,0 +1,9 @@
+"""Where events go: one module for each kind of receiver, with the client that it needs imported at first use.
+
+A sink sends messages and says what became of each (`base.py`); it knows nothing of databases, leases and routes. What
+decides which event goes where, and when it is tried again, belongs to `outbox` and to the worker.
+"""
+
+from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome, Refused, Sink, SinkDown
+
+__all__ = ["Delivered", "Failed", "Message", "Mode", "Outcome", "Refused", "Sink", "SinkDown"]
