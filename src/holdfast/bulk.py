@@ -130,6 +130,8 @@ class Bulk:
         self.left_out: dict[int, LeftOut] = {}
         # True inside the block of `transaction()`.
         self.in_transaction = False
+        # What its block was given.
+        self.open_tx: Any = None
         # What refused the completion: from then on nothing here can be completed.
         self.refusal: LeasesLost | None = None
         # Whether it commits together with others, as a job may (`Job.shares_commit`).

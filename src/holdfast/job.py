@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,13 +11,24 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast import chains, jobs
 from holdfast.bound import Bound, continuing, plain_bound
 from holdfast.chains import Parents
-from holdfast.errors import Conflict, SharedTransactionUndone
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    SharedTransactionUndone,
+    TransactionError,
+    UnsupportedConnection,
+    WrongColour,
+)
 from holdfast.flow import Flow, Steps, flow, notifying
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
 from holdfast.store.groups import Joining
+from holdfast.values.ids import new_id
+from holdfast.values.once import ONCE_WINDOW
 from holdfast.values.payload import decode_value, encode_value
+from holdfast.values.retry import Duration, seconds
 from holdfast.values.rows import BATCH_HEADER, Completion, Lease, NewJob, when
+from holdfast.values.texts import KEY_LENGTH, text
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -42,6 +53,7 @@ class Job:
         "in_transaction",
         "lease",
         "lost",
+        "open_tx",
         "result",
         "settled",
         "shares_commit",
@@ -67,6 +79,8 @@ class Job:
         self.completing = False
         # True inside the block of `transaction()`.
         self.in_transaction = False
+        # What that block was given.
+        self.open_tx: Any = None
         # What `transaction()` and `complete()` record as the job's result.
         self.result: Any = None
         # What continues the job once it is done: see `then`.
@@ -143,6 +157,18 @@ class Job:
         """The async twin of `complete`."""
         with self._while_completing():
             await self._store.arun_in(tx, quiet(self._completion(result)), f"the completion of {self.kind}")
+
+    def once(self, key: str, *, window: Duration = ONCE_WINDOW, tx: Any = None) -> Once:
+        """Guard an effect inside `job.transaction()`: `with job.once("charge:9182") as first:` or `async with`.
+
+        `first` is True the first time that a transaction with this key commits, and False in every later attempt or
+        job, whatever its kind, for as long as `window` (90 days by default). The key is recorded in the transaction of
+        the effect, and so rolls back with it; an exception that leaves the block takes it back, too.
+        tx: the transaction of the effect, where the handler opened it itself, as for `job.complete(tx=…)`.
+        A block that another transaction has open with the same key is waited for until that transaction ends.
+        Raises: TransactionError outside a transaction.
+        """
+        return Once(self, text(key, "key", KEY_LENGTH), seconds(window, "window", at_least=0.001), tx)
 
     def then(self, job: Bound) -> None:
         """Have another job continue this one when it is done, in the same commit, whatever completes it.
@@ -248,6 +274,7 @@ class Completed(Protocol):
     """What a transaction completes: a job, or all jobs of a bulk handler's call. The flags are those of `Job`."""
 
     in_transaction: bool
+    open_tx: Any
     undone: bool
     shares_commit: bool
 
@@ -275,7 +302,8 @@ class Transaction:
         self._enter()
         try:
             self._lent = self._store.share() if self._job.shares_commit else self._store.lend()
-            return self._lent.begin()
+            tx = self._job.open_tx = self._lent.begin()
+            return tx
         except BaseException as error:
             self._note(error)
             self._leave()
@@ -303,7 +331,8 @@ class Transaction:
         self._enter()
         try:
             self._alent = self._store.ashare() if self._job.shares_commit else self._store.alend()
-            return await self._alent.begin()
+            tx = self._job.open_tx = await self._alent.begin()
+            return tx
         except BaseException as error:
             self._note(error)
             self._leave()
@@ -343,6 +372,7 @@ class Transaction:
 
     def _leave(self) -> None:
         self._job.in_transaction = False
+        self._job.open_tx = None
 
     def _completion(self) -> Flow[None] | BaseException:
         """Return what completes the job, or why it cannot be completed."""
@@ -361,3 +391,77 @@ class Transaction:
 
     def committed(self) -> None:
         self._job.settled = True
+
+
+class Once:
+    """`job.once(…)`: a context manager of either colour that says whether the effect of its key is still to happen."""
+
+    __slots__ = ("_job", "_key", "_mark", "_tx", "_window_ms", "first")
+
+    def __init__(self, job: Job, key: str, window: float, tx: Any) -> None:
+        self._job = job
+        self._key = key
+        self._window_ms = round(window * 1000)
+        self._tx = tx
+        # Of this block alone: the same job may have recorded the key in an attempt before.
+        self._mark = new_id()
+        self.first = False
+
+    def __enter__(self) -> bool:
+        work = self._begin()
+        with self._colour("with", "async with"):
+            self.first = self._store.run_in(self._tx, work, self._what)
+        return self.first
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.first and isinstance(error, Exception):
+            # A transaction that is broken refuses this, and then nothing of it is ever committed.
+            with suppress(HoldfastError):
+                self._store.run_in(self._tx, jobs.forget_once(self._key, self._mark), self._what)
+
+    async def __aenter__(self) -> bool:
+        work = self._begin()
+        with self._colour("async with", "with"):
+            self.first = await self._store.arun_in(self._tx, work, self._what)
+        return self.first
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.first and isinstance(error, Exception):
+            with suppress(HoldfastError):
+                await self._store.arun_in(self._tx, jobs.forget_once(self._key, self._mark), self._what)
+
+    @property
+    def _store(self) -> Store:
+        return self._job._store  # pyright: ignore[reportPrivateUsage]
+
+    @property
+    def _what(self) -> str:
+        return f"once({self._key!r})"
+
+    def _begin(self) -> Flow[bool]:
+        """Return what records the key. Raises: TransactionError without a transaction to record it in."""
+        job = self._job
+        if not job._source.ours:  # pyright: ignore[reportPrivateUsage]
+            raise Conflict(f"The tables of {job._source.name} have no place for keys of effects.")  # pyright: ignore[reportPrivateUsage]
+        if self._tx is None:
+            self._tx = job.open_tx
+        if self._tx is None:
+            raise TransactionError(
+                f"job.once({self._key!r}) is outside a transaction: what it guards must commit together with its key. "
+                "Put it inside `with job.transaction() as tx:`, or give it the transaction of the effect: tx=…"
+            )
+        return jobs.take_once(self._key, self._window_ms, self._mark)
+
+    @contextmanager
+    def _colour(self, mine: str, other: str) -> Iterator[None]:
+        """Say of a connection of the other colour how the block is written."""
+        try:
+            yield
+        except (WrongColour, UnsupportedConnection) as error:
+            if isinstance(error, UnsupportedConnection) and self._tx is not self._job.open_tx:
+                raise
+            raise WrongColour(f"`{mine} job.once(…)`", f"`{other} job.once(…)`") from error

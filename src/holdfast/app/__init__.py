@@ -11,7 +11,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from holdfast.app.controlling import Controls
+from holdfast.app.receiving import Receives
 from holdfast.app.registering import JobDecorator as JobDecorator
 from holdfast.store import migrate
 from holdfast.values.options import WorkerKeywords, only_options
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.worker import Worker
 
 
-class Holdfast(Controls):
+class Holdfast(Receives):
     """Durable work in the database at `url` (HOLDFAST_URL when left out).
 
     prefix, schema (PostgreSQL): of the tables' names. payload_limit: bytes that a job's arguments may take.

@@ -13,6 +13,8 @@ from holdfast.jobs.claiming import claim as claim
 from holdfast.jobs.claiming import expired as expired
 from holdfast.jobs.claiming import progress as progress
 from holdfast.jobs.claiming import renew as renew
+from holdfast.jobs.effects import forget_once as forget_once
+from holdfast.jobs.effects import take_once as take_once
 from holdfast.jobs.enqueueing import enqueue as enqueue
 from holdfast.jobs.enqueueing import enqueue_many as enqueue_many
 from holdfast.jobs.meeting import has_parents as has_parents

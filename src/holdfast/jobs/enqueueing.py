@@ -176,7 +176,7 @@ def _found(
     """Take the keys of jobs; return all jobs as they are to be added, and by id which stands for those that are not."""
     found: dict[str, str] = {}
     if once := [job for job in keyed if job.idempotency_key is not None]:
-        found = yield from _take_keys(once)
+        found = yield from take_keys(once)
     if debounced := [job for job in keyed if job.debounce is not None]:
         absorbed = yield from absorb(debounced, fresh=fresh)
         found |= absorbed.found
@@ -212,7 +212,7 @@ def _adding(jobs: Sequence[NewJob], *, alone: bool = False, followers: int | Non
 Pair = tuple[str, str]
 
 
-def _take_keys(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
+def take_keys(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
     """Take each job's idempotency key; map the ids of jobs that came second to the id that holds the key."""
 
     def take(takers: list[NewJob], pairs: Columns) -> Steps[Rows]:

@@ -18,6 +18,7 @@ import pytest
 TOPICS = (
     "enqueue",
     "keys",
+    "inbox",
     "debounce",
     "repeat",
     "claim",

@@ -12,6 +12,7 @@ from holdfast.testing.suite_declarations import *  # noqa: F403
 from holdfast.testing.suite_door import *  # noqa: F403
 from holdfast.testing.suite_enqueue import *  # noqa: F403
 from holdfast.testing.suite_expiry import *  # noqa: F403
+from holdfast.testing.suite_inbox import *  # noqa: F403
 from holdfast.testing.suite_keys import *  # noqa: F403
 from holdfast.testing.suite_limits import *  # noqa: F403
 from holdfast.testing.suite_order import *  # noqa: F403

@@ -19,6 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.values.debounce import THROTTLE_SCOPE, Debounce, Throttle
 from holdfast.values.expires import EXPIRES_HEADER, header_of
 from holdfast.values.ids import parse_id
+from holdfast.values.once import INBOX_SCOPE, ONCE_SCOPE, RECEIVED_SCOPE
 from holdfast.values.queues import PLAIN, QueueSettings
 from holdfast.values.retry import DAY, LONGEST_LEASE, Duration, OptionalSeconds, Retry, Seconds, seconds, whole
 from holdfast.values.rows import AfterDead, Enqueued, Outcome
@@ -57,6 +58,13 @@ FIRST_YEAR, LAST_YEAR = 1000, 9998
 Commit = Literal["alone", "together"]
 COMMITS: tuple[Commit, ...] = ("alone", "together")
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+# What keeps keys of other promises apart from idempotency keys, whose scope is a kind.
+_KEPT_ENDINGS = {
+    THROTTLE_SCOPE: "throttles",
+    INBOX_SCOPE: "messages",
+    RECEIVED_SCOPE: "messages",
+    ONCE_SCOPE: "effects",
+}
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -77,8 +85,9 @@ def switch(value: object, field: str) -> bool | None:
 def kind_name(value: object) -> str:
     """Check the name of a handler."""
     kind = text(value, "kind", NAME_LENGTH)
-    if kind.endswith(THROTTLE_SCOPE):
-        raise ConfigError("kind", f"must not end in {THROTTLE_SCOPE!r}, which keys of throttles have behind it", kind)
+    for ending, whose in _KEPT_ENDINGS.items():
+        if kind.endswith(ending):
+            raise ConfigError("kind", f"must not end in {ending!r}, which keys of {whose} have behind it", kind)
     return kind
 
 

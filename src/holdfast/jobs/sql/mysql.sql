@@ -156,6 +156,10 @@ update json_table(:batch, '$[*]' columns (
  straight_join holdfast_keys k force index (primary) on k.scope = u.scope and k.`key` = u.`key` and k.job_id = u.job_id
    set k.job_id = u.holder;
 
+-- keys_forget: free a key that this transaction took for an effect that failed.
+delete from holdfast_keys
+ where scope = :scope and `key` = :key and job_id = :job_id;
+
 -- debounce_take: lock the rows of debounce keys, made where they are not there, and read what each names.
 -- On a key that another call has, this waits for that call's transaction: the last of them counts.
 -- A repeated call leaves `latest` as it is, to find out whether it was its own; a new one counts at once.

@@ -119,6 +119,10 @@ update holdfast_keys
           from json_each(:batch)) u
  where holdfast_keys.scope = u.scope and holdfast_keys.key = u.key and holdfast_keys.job_id = u.job_id;
 
+-- keys_forget: free a key that this transaction took for an effect that failed.
+delete from holdfast_keys
+ where scope = :scope and key = :key and job_id = :job_id;
+
 -- debounce_take: lock the rows of debounce keys, made where they are not there, and read what each names.
 -- A repeated call leaves `latest` as it is, to find out whether it was its own; a new one counts at once.
 -- Differs: what it names is read by debounce_find. "where true" as in keys_take.
