@@ -3,19 +3,27 @@
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Job, admin
-from holdfast.testing.history import Attempt, History, Recorder, Sent
-from holdfast.testing.rules import check
+from holdfast import Continue, Holdfast, Job, admin
+from holdfast.testing.history import Attempt, Began, Ended, History, Recorder, Row, Sent
+from holdfast.testing.rules import Promises, by_rule, check
 
-PROMISES = {
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+TICKS = [NOON, NOON + timedelta(minutes=1)]
+PROMISES: Promises = {
     "ordered": ["orders"],
     "concurrency": {"stripe": 2},
     "key_concurrency": {"tenants": 1},
-    "rates": {"stripe": (10.0, 1.0)},
+    "rates": {"stripe": (10.0, 1.0), "slow": (2.0, 60.0)},
+    "key_rates": {"tenants": (2.0, 1.0), "turns": (1.0, 60.0)},
+    "chains": ["parse"],
+    "schedules": {"nightly": TICKS},
 }
 
 
@@ -29,27 +37,74 @@ def ran(
     return Attempt(job_id, queue, "ship", key, 1, 1, 1, began, ended, None, lost)
 
 
+def row(job_id: str, queue: str = "work", kind: str = "ship", state: str = "done", **said: Any) -> Row:
+    return Row(job_id, state, queue, kind, **({"fence": 1} | said))
+
+
 def good() -> History:
-    """Two jobs of a key in order, a limited queue at its limit, and a worker that lost its lease and went on."""
-    return History(
-        [sent("1", 0.0, 1.0), sent("2", 1.5, 2.0), sent("3", 2.5, 3.0), sent("4", 4.0, None)],
-        sorted(
-            [
-                ran("1", 3.0, 99.0, lost=True),
-                ran("1", 10.0, 11.0),
-                ran("2", 11.0, 12.0),
-                ran("3", 12.5, None),
-                ran("3", 20.0, 21.0),
-                ran("5", 1.0, 3.0, "x", "stripe"),
-                ran("6", 2.0, 4.0, "x", "stripe"),
-                ran("7", 3.0, 5.0, "y", "stripe"),
-                ran("8", 1.0, 2.0, "t", "tenants"),
-                ran("9", 2.0, 3.0, "t", "tenants"),
-            ],
-            key=lambda one: one.began,
-        ),
+    """Everything that is promised, at its bounds.
+
+    Two jobs of a key in order, limits and rates that are reached, a worker that lost its lease and went on, a chain
+    with a child, a batch with a dead member and one that is continued, and the ticks of a schedule.
+    """
+    history = History(
+        [
+            sent("1", 0.0, 1.0),
+            sent("2", 1.5, 2.0),
+            sent("3", 2.5, 3.0),
+            sent("4", 4.0, None),
+            Sent(["child"], "work", None, 0.0, 1.0, after=["c1"]),
+        ],
+        [
+            ran("1", 3.0, 99.0, lost=True),
+            ran("1", 10.0, 11.0),
+            ran("2", 11.0, 12.0),
+            ran("3", 12.5, None),
+            ran("3", 20.0, 21.0),
+            ran("5", 1.0, 3.0, "x", "stripe"),
+            ran("6", 2.0, 4.0, "x", "stripe"),
+            ran("7", 3.0, 5.0, "y", "stripe"),
+            ran("8", 1.0, 2.0, "t", "tenants"),
+            ran("9", 2.0, 3.0, "t", "tenants"),
+            # A handler that completes its job itself: what continues it begins before the call is over.
+            ran("c1", 30.0, 32.0, "", "work"),
+            ran("c2", 31.0, 33.0, "", "work"),
+            ran("child", 33.0, 34.0, "", "work"),
+            ran("m1", 30.0, 31.0, "", "work"),
+            ran("m2", 30.0, 32.0, "", "work"),
+            ran("m3", 33.0, 34.0, "", "work"),
+            ran("b", 34.0, 35.0, "", "work"),
+        ],
         {"1": "done", "2": "dead", "3": "done"},
     )
+    history.attempts.sort(key=lambda one: one.began)
+    take_in(
+        history,
+        row("c1", kind="parse"),
+        row("c2", continues="c1"),
+        row("child"),
+        row("m1", state="dead", batch="b"),
+        row("m2", kind="parse", batch="b"),
+        row("m3", continues="m2"),
+        row("b", kind="report"),
+        *(row(f"t{n}", schedule="nightly", tick=tick) for n, tick in enumerate(TICKS)),
+        row("by hand", schedule="nightly"),
+        *(row(f"s{n}", "slow", claimed=NOON + timedelta(seconds=30 * n)) for n in range(4)),
+        *(row(f"k{n}", "turns", key=f"k{n % 2}", claimed=NOON + timedelta(seconds=30 * n)) for n in range(4)),
+    )
+    return history
+
+
+def take_in(history: History, *rows: Row) -> None:
+    """Have a history learn of rows."""
+    history.rows += rows
+    history.outcomes |= {one.id: one.state for one in rows if one.state in ("done", "dead", "cancelled")}
+    history.left |= {one.id for one in rows if one.state in ("pending", "waiting", "leased")}
+
+
+def change(history: History, job_id: str, **said: Any) -> None:
+    """Have a row say something else."""
+    history.rows = [replace(one, **said) if one.id == job_id else one for one in history.rows]
 
 
 def lose(history: History) -> None:
@@ -88,15 +143,115 @@ def rush(history: History) -> None:
     history.attempts += [ran(f"r{n}", 50 + n / 100, 50.001 + n / 100, "z", "stripe") for n in range(100)]
 
 
+def rush_key(history: History) -> None:
+    history.attempts += [ran(f"r{n}", 50 + n / 100, 50.001 + n / 100, "z", "tenants") for n in range(20)]
+
+
+def rush_claims(history: History) -> None:
+    take_in(history, row("s9", "slow", claimed=NOON + timedelta(seconds=59.999)))
+
+
+def rush_claims_of_a_key(history: History) -> None:
+    take_in(history, row("k9", "turns", key="k1", claimed=NOON + timedelta(seconds=89.999)))
+
+
+def live_on(history: History) -> None:
+    history.rows.append(row("c2", state="pending", continues="c1"))
+
+
+def run_after_its_end(history: History) -> None:
+    change(history, "b", fence=0)
+
+
+def continue_twice(history: History) -> None:
+    take_in(history, row("c3", continues="c1"))
+
+
+def continue_a_dead_job(history: History) -> None:
+    change(history, "c1", state="dead")
+
+
+def forget_to_continue(history: History) -> None:
+    change(history, "c2", continues=None)
+
+
+def continue_too_early(history: History) -> None:
+    history.attempts.insert(0, ran("c2", 29.0, 29.5, "", "work"))
+
+
+def run_child_before_its_parent(history: History) -> None:
+    history.attempts.insert(0, ran("child", 5.0, None, "", "work"))
+
+
+def run_child_before_the_end_of_a_chain(history: History) -> None:
+    history.attempts.append(ran("c2", 36.0, 37.0, "", "work"))
+
+
+def run_child_while_its_parent_lives(history: History) -> None:
+    history.sent.append(Sent(["m1"], "work", None, 0.0, 1.0, after=["parent"]))
+    take_in(history, row("parent", state="waiting"))
+
+
+def lose_a_callback(history: History) -> None:
+    history.rows = [one for one in history.rows if one.id != "b"]
+
+
+def call_back_early(history: History) -> None:
+    history.attempts.append(ran("m1", 36.0, 37.0, "", "work"))
+
+
+def call_back_before_the_end_of_a_chain(history: History) -> None:
+    history.attempts.append(ran("m3", 36.0, 37.0, "", "work"))
+
+
+def call_back_while_a_member_lives(history: History) -> None:
+    take_in(history, row("m4", state="leased", batch="b"))
+
+
+def tick_twice(history: History) -> None:
+    take_in(history, row("t9", schedule="nightly", tick=NOON))
+
+
+def skip_a_tick(history: History) -> None:
+    change(history, "t1", schedule=None)
+
+
+def tick_out_of_time(history: History) -> None:
+    take_in(history, row("t9", schedule="nightly", tick=NOON + timedelta(seconds=1)))
+
+
+EARLY_CHILD = "a job began before one that it runs after was over"
+CALLBACK = "a batch did not call back after its last member"
+CONTINUATION, TICK = "a completion has not one continuation", "a tick has not one job"
+
 BAD: dict[str, tuple[str, Callable[[History], None]]] = {
     "lost": ("an acknowledged job is lost", lose),
     "rolled back": ("a job ran that was rolled back", run_rolled_back),
+    "two rows": ("a job lives on after its end", live_on),
+    "claimed after its end": ("a job lives on after its end", run_after_its_end),
     "overlap": ("jobs of one key ran at once", overlap),
     "inversion": ("a later job of a key began first", invert),
     "inversion in a batch": ("a later job of a key began first", invert_in_a_batch),
     "limit": ("a queue ran more jobs at once than its limit", exceed),
     "key limit": ("a key ran more jobs at once than its limit", exceed_key),
     "rate": ("a queue started more jobs than its rate", rush),
+    "rate by claims": ("a queue started more jobs than its rate", rush_claims),
+    "key rate": ("a key started more jobs than its rate", rush_key),
+    "key rate by claims": ("a key started more jobs than its rate", rush_claims_of_a_key),
+    "two continuations": (CONTINUATION, continue_twice),
+    "continuation of a dead job": (CONTINUATION, continue_a_dead_job),
+    "no continuation": (CONTINUATION, forget_to_continue),
+    "early continuation": (CONTINUATION, continue_too_early),
+    "child before its parent": (EARLY_CHILD, run_child_before_its_parent),
+    "child before the end of a chain": (EARLY_CHILD, run_child_before_the_end_of_a_chain),
+    "child of a live parent": (EARLY_CHILD, run_child_while_its_parent_lives),
+    "no callback": (CALLBACK, lose_a_callback),
+    "early callback": (CALLBACK, call_back_early),
+    "callback before the end of a chain": (CALLBACK, call_back_before_the_end_of_a_chain),
+    "callback while a member lives": (CALLBACK, call_back_while_a_member_lives),
+    "two jobs of a tick": (TICK, tick_twice),
+    "no job of a tick": (TICK, skip_a_tick),
+    "a tick that is not due": (TICK, tick_out_of_time),
 }
 
 
@@ -110,6 +265,10 @@ def test_a_broken_promise_is_found_by_its_rule_alone(name: str) -> None:
     history = good()
     change(history)
     assert {one.rule for one in check(history, **PROMISES)} == {rule}
+
+
+def test_every_rule_has_a_history_that_breaks_it() -> None:
+    assert {rule for rule, _ in BAD.values()} == set(by_rule(good(), **PROMISES)) - {"a job ran twice"}
 
 
 def test_a_second_run_is_found_where_none_may_be() -> None:
@@ -159,3 +318,50 @@ def test_a_line_that_was_cut_off_counts_for_nothing(tmp_path: Path) -> None:
     recorder.close()
     path.write_bytes(path.read_bytes() + b'{"type":"sent","ids":["2"')
     assert [one.ids for one in History.read([path]).sent] == [["1"]]
+
+
+def test_rows_tell_of_chains_batches_and_children(tmp_path: Path) -> None:
+    hf = Holdfast(f"sqlite:///{tmp_path}/shop.db")
+    hf.migrate()
+    recorder = Recorder(tmp_path / "one.jsonl")
+    recorder.attach(hf)
+    over = asyncio.Event()
+
+    @hf.job
+    async def ship(job: Job, last: bool = False) -> None:
+        if last:
+            over.set()
+
+    @hf.job
+    async def parse(job: Job) -> Continue:
+        return Continue(ship.bind())
+
+    async def run() -> None:
+        async with hf.worker():
+            await over.wait()
+
+    with recorder.enqueue("default") as noted, hf.batch(then=ship.bind()) as batch:
+        batch.add_many([parse.bind(), ship.bind()])
+        noted(batch)
+    with recorder.enqueue("default", after=[batch.id]) as noted:
+        noted(ship.using(after=[batch.id]).enqueue(last=True))
+    asyncio.run(run())
+    recorder.close()
+
+    history = History.read([tmp_path / "one.jsonl"])
+    history.learn(hf.store.run(admin.list_jobs()))
+    assert sum(one.batch == batch.id for one in history.rows) == 2
+    assert [one.continues for one in history.rows if one.continues] == [batch.ids[0]]
+    assert history.sent[1].after == [batch.id]
+    assert check(history, chains=["parse"], once=True) == []
+    hf.close()
+
+
+def test_an_attempt_that_another_claim_overtook_had_lost_its_lease_though_nobody_wrote_it() -> None:
+    def called(fence: int, at: float) -> Began:
+        return Began("1", "orders", "ship", "a", 1, fence, fence, at)
+
+    history = History.of(
+        [called(1, 0.0), called(3, 5.0), Ended("1", 1, None, False, 6.0), Ended("1", 3, None, False, 7.0)]
+    )
+    assert [(one.fence, one.is_whole) for one in history.attempts] == [(1, False), (3, True)]

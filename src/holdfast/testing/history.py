@@ -3,6 +3,8 @@
 Each process has a `Recorder`, which appends lines of JSON to a file of its own; what a killed process wrote stays.
 Times are those of the machine's monotonic clock, which all its processes share. `holdfast.testing.rules` holds promises
 against the history.
+
+The tables tell the rest: `History.learn` takes the rows of the end, with what each says of its chain, batch or tick.
 """
 
 from __future__ import annotations
@@ -12,23 +14,27 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from holdfast.app import Holdfast
+from holdfast.app.batching import Batch
 from holdfast.events import LeaseWasLost
 from holdfast.job import Job
-from holdfast.values.rows import Enqueued
+from holdfast.schedules import SCHEDULE_HEADER, TICK_HEADER
+from holdfast.values.rows import BATCH_HEADER, CONTINUES_HEADER, OUTCOMES, Enqueued
+from holdfast.values.views import JobView
 
 
 class Sent(msgspec.Struct, frozen=True, tag="sent"):
     """Jobs that were enqueued: when the enqueue began and when its transaction was known to be committed.
 
-    committed is None where that is not known, and `rolled_back` True where it is known that it was not.
+    committed is None where that is not known, and `rolled_back` True where it is known that it was not. `after` names
+    the jobs that they were to run after.
     """
 
     ids: list[str]
@@ -37,6 +43,7 @@ class Sent(msgspec.Struct, frozen=True, tag="sent"):
     began: float
     committed: float | None
     rolled_back: bool = False
+    after: list[str] = []
 
 
 class Asked(msgspec.Struct, frozen=True, tag="asked"):
@@ -127,26 +134,35 @@ class Recorder:
         self.write(Lost(event.id, event.attempt, os.getpid(), time.monotonic()))
 
     @contextmanager
-    def enqueue(self, queue: str, key: str | None = None) -> Iterator[Callable[..., None]]:
+    def enqueue(
+        self, queue: str, key: str | None = None, *, after: Iterable[Enqueued | str] = ()
+    ) -> Iterator[Callable[..., None]]:
         """Write down what the block enqueues, with its commit: the block must hold the whole transaction.
 
-        Give what `enqueue` answers to the function that the block gets. An exception that leaves the block says that
-        the transaction was rolled back.
+        Give what `enqueue` answers, or a batch, to the function that the block gets. An exception that leaves the block
+        says that the transaction was rolled back. after: as in `using(after=…)` of the jobs that the block enqueues.
         """
         ids: list[str] = []
+        parents = [one if isinstance(one, str) else one.id for one in after]
         began = time.monotonic()
         self.write(Asked(queue, key, began))
         try:
             yield partial(_note, ids)
         except BaseException:
-            self.write(Sent(ids, queue, key, began, None, rolled_back=True))
+            self.write(Sent(ids, queue, key, began, None, rolled_back=True, after=parents))
             raise
-        self.write(Sent(ids, queue, key, began, time.monotonic()))
+        self.write(Sent(ids, queue, key, began, time.monotonic(), after=parents))
 
 
-def _note(ids: list[str], *answers: Enqueued | Iterable[Enqueued]) -> None:
+def _note(ids: list[str], *answers: Enqueued | Batch | Iterable[Enqueued]) -> None:
     for answer in answers:
-        ids += [answer.id] if isinstance(answer, Enqueued) else [one.id for one in answer]
+        if isinstance(answer, Enqueued):
+            ids.append(answer.id)
+        elif isinstance(answer, Batch):
+            # Its callback stands behind its members.
+            ids += [*answer.ids, answer.id]
+        else:
+            ids += [one.id for one in answer]
 
 
 @dataclass(frozen=True)
@@ -171,6 +187,45 @@ class Attempt:
         return self.ended is not None and not self.lost
 
 
+@dataclass(frozen=True)
+class Row:
+    """What the tables hold of a job at the end of the test: `fence` and `claimed` are those of its last claim.
+
+    `continues` names the job before it in its chain, `batch` the batch that it is a member of, `tick` the moment that
+    its schedule added it for.
+    """
+
+    id: str
+    state: str
+    queue: str
+    kind: str
+    key: str | None = None
+    fence: int = 0
+    claimed: datetime | None = None
+    continues: str | None = None
+    batch: str | None = None
+    schedule: str | None = None
+    tick: datetime | None = None
+
+    @classmethod
+    def of(cls, job: JobView) -> Row:
+        headers = job.headers or {}
+        tick = headers.get(TICK_HEADER)
+        return cls(
+            job.id,
+            job.state,
+            job.queue,
+            job.kind,
+            job.key,
+            job.fence,
+            job.leased_at,
+            headers.get(CONTINUES_HEADER),
+            headers.get(BATCH_HEADER),
+            headers.get(SCHEDULE_HEADER),
+            None if tick is None else datetime.fromisoformat(tick),
+        )
+
+
 @dataclass
 class History:
     """What was written down, in the order of time; `left` names jobs that are still alive at the end of the test."""
@@ -180,6 +235,7 @@ class History:
     outcomes: dict[str, str] = field(default_factory=dict[str, str])
     """By job, how it ended: done, dead or cancelled, as the tables have it."""
     left: set[str] = field(default_factory=set[str])
+    rows: list[Row] = field(default_factory=list[Row])
 
     @classmethod
     def read(cls, paths: Iterable[str | os.PathLike[str]]) -> History:
@@ -191,18 +247,35 @@ class History:
         ended = {(one.id, one.fence): one for one in records if isinstance(one, Ended)}
         lost = {(one.id, one.attempt, one.process) for one in records if isinstance(one, Lost)}
         begun = [one for one in records if isinstance(one, Began)]
+        attempts = sorted([_attempt(one, ended, lost) for one in begun], key=lambda one: one.began)
         return cls(
             sorted([one for one in records if isinstance(one, Sent)], key=lambda one: one.began),
-            sorted([_attempt(one, ended, lost) for one in begun], key=lambda one: one.began),
+            _with_overtaken(attempts),
         )
 
-    def learn(self, jobs: Iterable[Any]) -> None:
-        """Take the ends of jobs from the tables: job views as `holdfast.admin` lists them."""
+    def learn(self, jobs: Iterable[JobView]) -> None:
+        """Take the ends of jobs from the tables: job views as `holdfast.admin` lists them, once nothing runs any more.
+
+        Give all that are there: of a job without a row nothing is known but what processes wrote.
+        """
         for job in jobs:
-            if job.state in ("done", "dead", "cancelled"):
+            self.rows.append(Row.of(job))
+            if job.state in OUTCOMES:
                 self.outcomes[job.id] = job.state
             else:
                 self.left.add(job.id)
+
+    def firsts(self) -> dict[str, float]:
+        """Say when each job first began."""
+        return {attempt.id: attempt.began for attempt in reversed(self.attempts)}
+
+    def lasts(self) -> dict[str, float]:
+        """Say when each job was last seen to run: the end of its last whole attempt, else the begin of its last one."""
+        last: dict[str, float] = {}
+        for attempt in self.attempts:
+            seen = attempt.ended if attempt.is_whole and attempt.ended is not None else attempt.began
+            last[attempt.id] = max(seen, last.get(attempt.id, 0.0))
+        return last
 
 
 def _attempt(one: Began, ended: dict[tuple[str, int], Ended], lost: set[tuple[str, int, int]]) -> Attempt:
@@ -212,6 +285,19 @@ def _attempt(one: Began, ended: dict[tuple[str, int], Ended], lost: set[tuple[st
     if end is None:
         return Attempt(*about, lost=is_lost)
     return Attempt(*about, end.at, end.error, end.lost or is_lost)
+
+
+def _with_overtaken(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Mark attempts during which a later claim of the job began to run: a killed worker does not learn of that."""
+    # By job, when the first of its later claims began to run.
+    after: dict[str, float] = {}
+    found: list[Attempt] = []
+    for attempt in sorted(attempts, key=lambda one: one.fence, reverse=True):
+        began = after.get(attempt.id, float("inf"))
+        overtaken = attempt.ended is not None and began < attempt.ended
+        found.append(replace(attempt, lost=True) if overtaken else attempt)
+        after[attempt.id] = min(began, attempt.began)
+    return sorted(found, key=lambda one: one.began)
 
 
 def _records(path: Path) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""Rules: what is promised of jobs, order and limits, each as the function that tells where a history does not keep it.
+"""Rules: what is promised of jobs, each as the function that tells where a history does not keep it.
 
     history = History.read(folder.glob("*.jsonl"))
     history.learn(jobs)
@@ -6,19 +6,22 @@
 
 A rule knows nothing of databases and processes. An attempt whose worker lost its lease, or died, counts only with the
 moment at which it began: code that runs on without a lease cannot be stopped, only fenced, and no promise is about it.
+A handler that completes its job itself is over for the database with that commit, which a history does not show: let
+handlers of ordered and limited queues that are to be checked end with it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from itertools import pairwise
-from typing import Any, NamedTuple
+from math import ceil
+from typing import Any, NamedTuple, TypedDict, Unpack
 
-from holdfast.testing.history import Attempt, History
+from holdfast.testing.history import Attempt, History, Row
+from holdfast.testing.rules_of_chains import Found, callbacks, continuations, early_children, ticks
 
-# What rules find: a job, queue or key, and what is wrong with it.
-Found = Iterator[tuple[str, str]]
 # Jobs that were claimed ahead wait this long for a slot at most: starts can move together by that much.
 CLAIMED_AHEAD_SECONDS = 3.0
 
@@ -34,32 +37,50 @@ class Violation(NamedTuple):
         return f"{self.rule}: {self.subject}: {self.detail}"
 
 
-def check(
-    history: History,
-    *,
-    ordered: Collection[str] = (),
-    concurrency: Mapping[str, int] | None = None,
-    key_concurrency: Mapping[str, int] | None = None,
-    rates: Mapping[str, tuple[float, float]] | None = None,
-    once: bool = False,
-) -> list[Violation]:
-    """Hold every rule against a history; an empty list says that all were kept.
+class Promises(TypedDict, total=False):
+    """What is promised beyond what holds of every job.
 
-    ordered: queues whose jobs run in order of their key. concurrency, key_concurrency: limits by queue. rates: by queue
-    the number of jobs that may start and the seconds in which they may. once: that no job runs twice, for tests in
-    which nothing fails and nothing is killed.
+    ordered: queues whose jobs run in order of their key. concurrency, key_concurrency: limits by queue. rates,
+    key_rates: by queue the number of jobs that may start and the seconds in which they may. chains: kinds whose every
+    completion is continued by another job. schedules: by name the ticks that were owed, each of which has a job.
+    once: that no job runs twice, for tests in which nothing fails and nothing is killed.
     """
-    found = {
+
+    ordered: Collection[str]
+    concurrency: Mapping[str, int]
+    key_concurrency: Mapping[str, int]
+    rates: Mapping[str, tuple[float, float]]
+    key_rates: Mapping[str, tuple[float, float]]
+    chains: Collection[str]
+    schedules: Mapping[str, Collection[datetime]]
+    once: bool
+
+
+def check(history: History, **promises: Unpack[Promises]) -> list[Violation]:
+    """Hold every rule against a history; an empty list says that all were kept. Keywords as in `Promises`."""
+    found = by_rule(history, **promises)
+    return [Violation(rule, *each) for rule, all_of_it in found.items() for each in all_of_it]
+
+
+def by_rule(history: History, **promises: Unpack[Promises]) -> dict[str, Found]:
+    """Return what each rule finds, by what it is called when it was broken."""
+    ordered = promises.get("ordered", ())
+    return {
         "an acknowledged job is lost": lost(history),
         "a job ran that was rolled back": unsent(history),
+        "a job lives on after its end": doubles(history),
         "jobs of one key ran at once": overlaps(history, ordered),
         "a later job of a key began first": inversions(history, ordered),
-        "a queue ran more jobs at once than its limit": over_limits(history, concurrency or {}),
-        "a key ran more jobs at once than its limit": over_key_limits(history, key_concurrency or {}),
-        "a queue started more jobs than its rate": over_rates(history, rates or {}),
-        "a job ran twice": repeats(history) if once else iter(()),
+        "a queue ran more jobs at once than its limit": over_limits(history, promises.get("concurrency", {})),
+        "a key ran more jobs at once than its limit": over_key_limits(history, promises.get("key_concurrency", {})),
+        "a queue started more jobs than its rate": over_rates(history, promises.get("rates", {})),
+        "a key started more jobs than its rate": over_key_rates(history, promises.get("key_rates", {})),
+        "a completion has not one continuation": continuations(history, promises.get("chains", ())),
+        "a job began before one that it runs after was over": early_children(history),
+        "a batch did not call back after its last member": callbacks(history),
+        "a tick has not one job": ticks(history, promises.get("schedules", {})),
+        "a job ran twice": repeats(history) if promises.get("once") else iter(()),
     }
-    return [Violation(rule, *each) for rule, all_of_it in found.items() for each in all_of_it]
 
 
 def lost(history: History) -> Found:
@@ -76,6 +97,17 @@ def unsent(history: History) -> Found:
     for attempt in history.attempts:
         if attempt.id in gone:
             yield attempt.id, "its enqueue was rolled back, and it ran"
+
+
+def doubles(history: History) -> Found:
+    """A job has one row, and nothing claims it once it has ended."""
+    for job_id, count in Counter(row.id for row in history.rows).items():
+        if count > 1:
+            yield job_id, f"it has {count} rows"
+    ended = {row.id: row.fence for row in history.rows if row.id not in history.left}
+    for attempt in history.attempts:
+        if attempt.fence > ended.get(attempt.id, attempt.fence):
+            yield attempt.id, f"it ran with fence {attempt.fence}, and ended with fence {ended[attempt.id]}"
 
 
 def repeats(history: History) -> Found:
@@ -105,7 +137,7 @@ def inversions(history: History, ordered: Collection[str]) -> Found:
     Of jobs that were enqueued together, each begins when the one before it is over. A job that died or was cancelled is
     over with its last attempt; one that never ran is over before everything.
     """
-    firsts, lasts = _firsts(history), _lasts(history)
+    firsts, lasts = history.firsts(), history.lasts()
     yield from _batch_inversions(history, ordered, firsts, lasts)
     for (queue, key), jobs in _sent_by_key(history, ordered).items():
         by_commit = sorted(jobs, key=lambda one: one[1])
@@ -147,20 +179,39 @@ def over_key_limits(history: History, limits: Mapping[str, int]) -> Found:
 
 
 def over_rates(history: History, rates: Mapping[str, tuple[float, float]]) -> Found:
-    """A queue starts no more jobs in any stretch of time than its rate lets it claim.
+    """A queue starts no more jobs in any stretch of time than its rate lets it claim."""
+    for queue, rate in rates.items():
+        rows = [row for row in history.rows if row.queue == queue]
+        yield from _over_rate(queue, rate, rows, [one for one in history.attempts if one.queue == queue])
 
-    A rate is spent when a job is claimed, and claimed jobs may wait a little for a slot; the bound has that in it.
+
+def over_key_rates(history: History, rates: Mapping[str, tuple[float, float]]) -> Found:
+    """A key starts no more jobs in any stretch of time than the rate of its queue lets it claim."""
+    rows = _grouped(((row.queue, row.key), row) for row in history.rows if row.key and row.queue in rates)
+    attempts = _by_key(history, rates)
+    for queue, key in sorted(rows.keys() | attempts.keys()):
+        place = (queue, key)
+        yield from _over_rate(f"{queue} {key}", rates[queue], rows.get(place, ()), attempts.get(place, ()))
+
+
+def _over_rate(name: str, rate: tuple[float, float], rows: Iterable[Row], attempts: Iterable[Attempt]) -> Found:
+    """Compare claims with a rate, by the database's time, or where no rows are known the starts that handlers made.
+
+    A rate is spent when a job is claimed, and claimed jobs may wait a little for a slot; the bound of starts has that
+    in it.
     """
-    for queue, (count, per) in rates.items():
-        starts = [attempt.began for attempt in history.attempts if attempt.queue == queue]
-        first = 0
-        for last, at in enumerate(starts):
-            while at - starts[first] > per + CLAIMED_AHEAD_SECONDS:
-                first += 1
-            allowed = count * (2 * per + CLAIMED_AHEAD_SECONDS) / per + 1
-            if last - first + 1 > allowed:
-                yield queue, f"{last - first + 1} starts within {at - starts[first]:.3f} s, and {allowed:.0f} may be"
-                break
+    count, per = rate
+    claims = sorted(row.claimed.timestamp() for row in rows if row.claimed is not None)
+    moments = claims or [attempt.began for attempt in attempts]
+    allowed = count if claims else count * ceil((per + CLAIMED_AHEAD_SECONDS) / per)
+    first = 0
+    for last, at in enumerate(moments):
+        # By whole microseconds: databases keep no shorter times.
+        while round((at - moments[first]) * 1e6) >= round(per * 1e6):
+            first += 1
+        if last - first + 1 > allowed:
+            yield name, f"{last - first + 1} starts within {at - moments[first]:.6f} s, and {allowed:.0f} may be"
+            return
 
 
 def _by_key(history: History, queues: Collection[str]) -> dict[tuple[str, str], list[Attempt]]:
@@ -180,20 +231,6 @@ def _sent_by_key(history: History, queues: Collection[str]) -> dict[tuple[str, s
         if sent.key is not None and sent.committed is not None and sent.queue in queues
         for job_id in sent.ids
     )
-
-
-def _firsts(history: History) -> dict[str, float]:
-    """Say when each job first began."""
-    return {attempt.id: attempt.began for attempt in reversed(history.attempts)}
-
-
-def _lasts(history: History) -> dict[str, float]:
-    """Say when each job was last seen to run: the end of its last whole attempt, else the begin of its last one."""
-    last: dict[str, float] = {}
-    for attempt in history.attempts:
-        seen = attempt.ended if attempt.is_whole and attempt.ended is not None else attempt.began
-        last[attempt.id] = max(seen, last.get(attempt.id, 0.0))
-    return last
 
 
 def _most_at_once(attempts: Iterable[Attempt]) -> int:
