@@ -322,14 +322,14 @@ class ForeignTablesMissing(SchemaMissing):
 
 
 class SchemaMismatch(StoreError):
-    """The tables have another version than this library."""
+    """The tables have another version than this library, or differ otherwise (`why`, of foreign tables)."""
 
     exit_code: ClassVar[int] = 3
     summary = "The tables do not fit this version of holdfast."
 
-    def __init__(self, found: int, expected: int) -> None:
+    def __init__(self, found: int, expected: int, why: str = "") -> None:
         cure = "run `holdfast migrate apply`" if found < expected else "upgrade holdfast"
-        super().__init__(f"they are at version {found}, it needs {expected}: {cure}")
+        super().__init__(why or f"they are at version {found}, it needs {expected}: {cure}")
         self.found = found
         self.expected = expected
 

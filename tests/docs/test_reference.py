@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import errors, events
 from holdfast.events import Event
-from holdfast.foreign import DurableSteps, Foreign, PdoQueue
+from holdfast.foreign import AirlockOutbox, DurableSteps, Foreign, PdoQueue
 from holdfast.life.source import Source
 from holdfast.store.dialects.base import tables_of
 from holdfast.values import options
@@ -108,7 +108,7 @@ def test_every_member_of_the_bulk_is_in_the_api(member):
     assert f"`{member}`" in section or f"`{member}(" in section
 
 
-@pytest.mark.parametrize("cls", [PdoQueue, DurableSteps])
+@pytest.mark.parametrize("cls", [PdoQueue, DurableSteps, AirlockOutbox])
 def test_every_member_of_the_foreign_tables_is_in_the_api(cls):
     told = API.partition("## Foreign tables")[2].partition("\n## ")[0]
     own = [name for name in members(cls) if name not in members(Source)]
@@ -116,9 +116,12 @@ def test_every_member_of_the_foreign_tables_is_in_the_api(cls):
     assert [name for name in own if f"`{name}(" not in told and f"`{name}`" not in told] == []
 
 
-@pytest.mark.parametrize("cls, maker", [(PdoQueue, Foreign.pdo), (DurableSteps, Foreign.durable)])
+@pytest.mark.parametrize(
+    "cls, maker",
+    [(PdoQueue, Foreign.pdo), (DurableSteps, Foreign.durable), (AirlockOutbox, Foreign.airlock)],
+)
 def test_every_setting_of_the_foreign_tables_is_told(cls, maker):
-    page = {PdoQueue: "pdo", DurableSteps: "durable-transport"}[cls]
+    page = {PdoQueue: "pdo", DurableSteps: "durable-transport", AirlockOutbox: "airlock"}[cls]
     contract = (REFERENCE.parent / "contracts" / f"{page}.md").read_text("utf-8")
     for name, setting in list(inspect.signature(maker).parameters.items())[1:]:
         assert f"{name}={setting.default!r}".replace("'", '"') in API.replace("\n", " ")

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast
 from holdfast.flow import Flow, Rows, Statement, Steps, flow
-from holdfast.foreign import DurableSteps, PdoQueue
+from holdfast.foreign import AirlockOutbox, DurableSteps, PdoQueue
 from holdfast.testing.clock import Clock
-from tests.servers import MariaDB, MySQL
+from tests.servers import MariaDB, MySQL, Postgres
 
 Do = Callable[[Flow[Any]], Any]
 Rowset = list[tuple[Any, ...]]
@@ -85,6 +86,19 @@ def durable_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def contracts_in_postgres(postgres: Postgres) -> str:
+    return postgres.start().fresh_database()
+
+
+@pytest.fixture
+def airlock_url(postgres: Postgres, contracts_in_postgres: str) -> str:
+    """A database that Airlock's outbox table may live in: it knows PostgreSQL alone."""
+    with psycopg.connect(contracts_in_postgres, autocommit=True) as connection:
+        connection.execute("drop schema public cascade; create schema public")
+    return contracts_in_postgres
+
+
 def opened(url: str) -> Iterator[Holdfast]:
     app = Holdfast(url)
     yield app
@@ -94,7 +108,8 @@ def opened(url: str) -> Iterator[Holdfast]:
 @pytest.fixture
 def hf(request: pytest.FixtureRequest) -> Iterator[Holdfast]:
     """An application on the database that the test's tables live in."""
-    name = "pdo_url" if "pdo_url" in request.fixturenames else "durable_url"
+    known = ("pdo_url", "airlock_url", "durable_url")
+    name = next(name for name in known if name in request.fixturenames)
     yield from opened(request.getfixturevalue(name))
 
 
@@ -120,6 +135,14 @@ def jobs(pdo_url: str, hf: Holdfast) -> PdoQueue:
 def steps(durable_url: str, hf: Holdfast) -> DurableSteps:
     """Remote step tables, made."""
     source = hf.foreign.durable()
+    source.create_schema()
+    return source
+
+
+@pytest.fixture
+def outbox(airlock_url: str, hf: Holdfast) -> AirlockOutbox:
+    """Airlock's tables, made."""
+    source = hf.foreign.airlock()
     source.create_schema()
     return source
 

@@ -57,10 +57,11 @@ def _installed() -> Path:
                 folder.rename(target)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    # Node looks for packages beside the script, so the script goes beside them; another run may be reading it there.
-    script = target / "engine.mjs"
-    if not script.exists() or not filecmp.cmp(HERE / script.name, script, shallow=False):
-        shutil.copy(HERE / script.name, script)
+    # Node looks for packages beside the script, so the scripts go beside them; another run may be reading them there.
+    for ours in HERE.glob("*.mjs"):
+        script = target / ours.name
+        if not script.exists() or not filecmp.cmp(ours, script, shallow=False):
+            shutil.copy(ours, script)
     return target
 
 

@@ -17,6 +17,11 @@ def test_remote_steps_on_sqlite_are_refused(sqlite_url: str) -> None:
         Holdfast(sqlite_url).foreign.durable()
 
 
+def test_airlocks_tables_on_anything_but_postgres_are_refused(sqlite_url: str) -> None:
+    with pytest.raises(ConfigError, match=r"^airlock:airlock_messages: these tables are served on postgres only"):
+        Holdfast(sqlite_url).foreign.airlock()
+
+
 @pytest.mark.parametrize("contract, databases", [("pdo", ("mysql", "sqlite")), ("durable", ("mysql", "postgres"))])
 def test_the_files_of_a_contract_hold_the_same_queries_in_the_same_order(contract: str, databases: list[str]) -> None:
     one, other = (list(written_in(f"foreign/{contract}", name)) for name in databases)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.flow import Surface
+from holdfast.foreign.airlock import messages
 from holdfast.foreign.durable.flows import DurableTables, wire_error
 from holdfast.foreign.pdo import envelope
 from holdfast.foreign.pdo.envelope import Malformed
@@ -67,3 +68,19 @@ def test_an_error_says_retryable_false_exactly_when_it_stops_retries(case: dict[
     record |= {"traceback": error["stack"]} if "stack" in error else {}
     written = wire_error(Finish("s", 1, "dead", None, json.dumps(record)))
     assert written == {name: value for name, value in error.items() if (name, value) != ("retryable", True)}
+
+
+def airlock_row(case: dict[str, Any]) -> dict[str, Any]:
+    named = dict.fromkeys(("aggregate_type", "aggregate_id", "partition_key"), "x")
+    return named | {"event_type": case["event_type"], "payload": json.dumps(case["payload"])}
+
+
+@pytest.mark.parametrize("case", vectors("airlock", "valid"))
+def test_a_row_of_airlocks_table_gives_its_event(case: dict[str, Any]) -> None:
+    _, event = messages.event_in(airlock_row(case))
+    assert (event.id, event.type, event.data) == (case["id"], case["event_type"], case["data"])
+
+
+@pytest.mark.parametrize("case", vectors("airlock", "invalid"))
+def test_a_row_of_airlocks_table_that_nobody_can_use_says_why(case: dict[str, Any]) -> None:
+    assert (messages.flaw_in(airlock_row(case)) or "").startswith(case["reason"])

@@ -24,11 +24,12 @@ from holdfast.life.desk import CAPABILITIES, Capability, Desk
 from holdfast.life.listing import Kept, Page, Wanted
 from holdfast.values.ids import new_id
 from tests.cli.conftest import add, claim, kill
+from tests.foreign import test_cli_airlock as airlock
 from tests.foreign.conftest import Sql
 from tests.foreign.test_cli_durable import dispatch, ms
 from tests.foreign.test_cli_pdo import bury, reserve
 
-KIND = {"jobs": "send_receipt", "pdo": "urn:babel:orders:created", "durable": "add"}
+KIND = {"jobs": "send_receipt", "pdo": "urn:babel:orders:created", "durable": "add", "airlock": "order.created"}
 
 
 class Setting(ABC):
@@ -121,8 +122,34 @@ class Steps(Setting):
         )
 
 
-SETTINGS = {"jobs": OurJobs, "pdo": Messages, "durable": Steps}
-PLACES = ["jobs-sqlite", "jobs-pg", "jobs-mariadb", "pdo-sqlite", "pdo-mariadb", "durable-pg", "durable-mariadb"]
+class Outbox(Setting):
+    unknown_id = new_id()
+
+    def __init__(self, hf: Holdfast) -> None:
+        super().__init__(hf)
+        source = hf.foreign.airlock()
+        source.create_schema()
+        self.desk = source.desk
+
+    def add(self, queue: str = "mail", *, later: bool = False, age: float = 0) -> str:
+        return airlock.add(
+            self.sql, age, aggregate_type=queue, **({"next_retry_at": airlock.ago(hours=-1)} if later else {})
+        )
+
+    def hold(self, row_id: str) -> None:
+        self.sql(
+            "update airlock_messages set status = 'IN_FLIGHT', locked_by = 'w', "
+            "locked_until = now() + interval '1 hour' where id = :id::text::uuid",
+            id=row_id,
+        )
+
+    def kill(self, message: str = "no such order") -> str:
+        return airlock.bury(self.sql, message, aggregate_type="mail")
+
+
+SETTINGS = {"jobs": OurJobs, "pdo": Messages, "durable": Steps, "airlock": Outbox}
+OURS = ["jobs-sqlite", "jobs-pg", "jobs-mariadb"]
+PLACES = [*OURS, "pdo-sqlite", "pdo-mariadb", "durable-pg", "durable-mariadb", "airlock-pg"]
 
 
 @pytest.fixture(params=PLACES)

@@ -97,6 +97,7 @@ def test_the_samples_cover_every_error_and_the_docstring_draws_it() -> None:
         (errors.ForeignTablesMissing("pdo:jobs", ["jobs"]), "holdfast migrate apply --store pdo:jobs"),
         (errors.SchemaMismatch(1, 2), "holdfast migrate apply"),
         (errors.SchemaMismatch(3, 2), "upgrade holdfast"),
+        (errors.SchemaMismatch(1, 0, "airlock:messages: there is no column x; add it"), "no column x; add it"),
         (errors.NoTransaction("mail"), "leave out tx="),
         (errors.JobNotFound("0190"), "never committed"),
         (errors.JobNotFound("0190", ended=True), "also where you wait"),

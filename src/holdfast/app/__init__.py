@@ -35,7 +35,7 @@ class Holdfast(Receives):
 
     @cached_property
     def foreign(self) -> Foreign:
-        """Tables that programs in other languages share: `hf.foreign.pdo(…)`, `hf.foreign.durable(…)`."""
+        """Tables that programs in other languages share: `hf.foreign.pdo(…)`, `durable(…)`, `airlock(…)`."""
         from holdfast.foreign import Foreign
 
         return Foreign(self.context)

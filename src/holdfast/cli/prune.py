@@ -56,7 +56,7 @@ def prune(
 
     Workers prune by themselves; this is for databases without one, and for more than retention says. Dead letters go
     only by retention or when you name them. Idempotency keys past their window go too, and, with APP and no filter,
-    audit lines older than its audit_retention. Foreign tables keep dead letters at most, and go by age alone.
+    audit lines older than its audit_retention. What foreign tables keep of it goes by age alone.
 
     \b
     Example:

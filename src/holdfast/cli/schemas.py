@@ -178,4 +178,5 @@ class ForeignSchema:
 
     def check(self) -> str:
         self.require()
+        self._store.run_once(self._source.check())
         return self.complete()

@@ -31,7 +31,7 @@ _AUDITED = uuid.UUID("7b0c6a2e-51d4-5e0b-9a63-0d3f2c7c4f11")
 
 
 class ForeignDesk(Desk):
-    """Foreign tables as people see them: rows leave when they are finished, and what stays are dead letters at most."""
+    """Foreign tables as people see them: they list rows that wait and run, and dead letters where some are kept."""
 
     states: ClassVar[tuple[str, ...]] = ("pending", "leased")
     # What a listing may say of a row that is not there.
@@ -115,6 +115,9 @@ class ForeignDesk(Desk):
         if absent:
             do = f"`holdfast migrate apply --store {self.name}`, create_schema(), or the program that shares them"
             return [Finding("tables", "problem", f"there is no table {' and no '.join(absent)}", do)]
+        differing = yield from self.difference()
+        if differing is not None:
+            return [Finding("tables", "problem", *differing)]
         counts = yield from self.count_rows()
         found = [finding for count in counts for finding in _of_queue(count, lag_seconds)]
         found += yield from self.flaws()
@@ -122,6 +125,11 @@ class ForeignDesk(Desk):
             found += yield from self.dead_letters()
         rows = f"{sum(c.due for c in counts):,} due, {sum(c.leased for c in counts):,} leased"
         return found or [Finding("foreign", "ok", rows)]
+
+    def difference(self) -> Steps[tuple[str, str] | None]:
+        """Tell in what the tables differ from those we know, and what to do; None where they do not, or do not say."""
+        yield from ()
+        return None
 
     @abstractmethod
     def flaws(self) -> Steps[list[Finding]]:

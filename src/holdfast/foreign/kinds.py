@@ -33,13 +33,18 @@ def _durable(foreign: Foreign, said: str, **settings: Any) -> ForeignSource:
     return foreign.durable(prefix, partition or None, **settings)
 
 
+def _airlock(foreign: Foreign, table: str, **settings: Any) -> ForeignSource:
+    return foreign.airlock(table, **settings)
+
+
 KINDS: Mapping[str, Kind] = {
     "pdo": Kind("TABLE", "jobs", {"failed_table": str, "timezone": str, "retry_after": int}, _pdo),
     "durable": Kind("PREFIX", "durable", {"lease": float}, _durable),
+    "airlock": Kind("TABLE", "airlock_messages", {"meta": str, "lease": float, "max_attempts": int}, _airlock),
 }
 
 
 def forms() -> str:
-    """Say in which forms foreign tables are named: `pdo:TABLE or durable:PREFIX`."""
+    """Say in which forms foreign tables are named: `pdo:TABLE, durable:PREFIX or airlock:TABLE`."""
     *first, last = [f"{name}:{kind.rest}" for name, kind in KINDS.items()]
     return f"{', '.join(first)} or {last}" if first else last

@@ -8,6 +8,8 @@ from typing import TypeVar
 from holdfast.context import Context
 from holdfast.errors import ConfigError
 from holdfast.flow import Surface
+from holdfast.foreign.airlock.flows import AirlockTables, FullJitter
+from holdfast.foreign.airlock.outbox import AirlockOutbox
 from holdfast.foreign.durable.flows import DurableTables
 from holdfast.foreign.durable.steps import DurableSteps
 from holdfast.foreign.pdo.flows import Backoff, PdoTables, Unknown
@@ -18,6 +20,7 @@ from holdfast.values.options import text
 from holdfast.values.retry import LONGEST_LEASE, Duration, seconds
 
 T = TypeVar("T")
+Tables = PdoQueue | DurableSteps | AirlockOutbox
 
 
 class Foreign:
@@ -25,13 +28,13 @@ class Foreign:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._made: dict[str, tuple[object, PdoQueue | DurableSteps]] = {}
+        self._made: dict[str, tuple[object, Tables]] = {}
 
     @property
-    def sources(self) -> list[PdoQueue | DurableSteps]:
+    def sources(self) -> list[Tables]:
         return [source for _, source in self._made.values()]
 
-    def served_on(self, store: Store) -> list[PdoQueue | DurableSteps]:
+    def served_on(self, store: Store) -> list[Tables]:
         """List the tables in one database for which there are handlers."""
         return [source for source in self.sources if source.store is store and source.handlers]
 
@@ -108,6 +111,40 @@ class Foreign:
         lease_ms = round(seconds(lease, "lease", at_least=1.0, at_most=LONGEST_LEASE) * 1000)
         tables = DurableTables(queries, partition, lease_ms, max_losses)
         return self._once(name, store, tables, lambda: DurableSteps(self._context, name, tables, store))
+
+    def airlock(
+        self,
+        table: str = "airlock_messages",
+        meta: str = "airlock_meta",
+        lease: Duration = 30,
+        max_attempts: int = 8,
+        first_delay: Duration = 1,
+        max_delay: Duration = 300,
+        max_batch_bytes: int = 10_485_760,
+        *,
+        url: str | None = None,
+        name: str | None = None,
+    ) -> AirlockOutbox:
+        """Drain the outbox table of Airlock, a library for Node, on PostgreSQL; its own relay may run beside ours.
+
+        url: the database of the tables, where that is not the application's own. name: what follows `airlock:` in
+        events and in --store, by default the table's name; for tables of one name in several databases.
+        table, meta: what the tables are called. lease: how long a worker may be silent before another takes over.
+        max_attempts, first_delay, max_delay: when a failed message is tried again: after any time up to the first
+        delay, then up to twice as much, and so on up to the last. max_batch_bytes: payloads that one claim may hold.
+        """
+        name_of(table, "table", 44)
+        names = {"foreign_messages": table, "foreign_meta": name_of(meta, "meta", 63), "foreign_lock": table}
+        # As Airlock calls them: those of airlock_messages begin with idx_airlock_.
+        base = table.removesuffix("_messages") or table
+        names |= {f"foreign_{what}": f"idx_{base}_{what}" for what in ("due", "failed", "processed", "partition")}
+        names["foreign_idem"] = f"uq_{base}_idem"
+        store, name = self._context.stores.at(url), f"airlock:{_named(name, table)}"
+        queries = self._queries(store, "foreign/airlock", name, names, (table, meta))
+        lease_ms = round(seconds(lease, "lease", at_least=1.0, at_most=LONGEST_LEASE) * 1000)
+        retry = FullJitter(max_attempts=max_attempts, first_delay=first_delay, max_delay=max_delay)
+        tables = AirlockTables(queries, lease_ms, retry, max_batch_bytes)
+        return self._once(name, store, tables, lambda: AirlockOutbox(self._context, name, tables, store))
 
     def _queries(self, store: Store, room: str, name: str, names: dict[str, str], tables: tuple[str, ...]) -> Queries:
         """Say where the queries of foreign tables are.

@@ -124,5 +124,6 @@ class ForeignSource:
     def reap(self, exclude: Sequence[Lease], limit: int, backoff: Backoff) -> None:
         """Nothing: a claim takes over what its holder left."""
 
-    def release_strays(self, worker: str, known: Sequence[Lease]) -> None:
+    def release_strays(self, worker: str, known: Sequence[Lease]) -> Flow[int] | None:
         """Nothing: what a lost reply to a claim left behind waits for the end of its lease."""
+        return None

@@ -188,9 +188,9 @@ class Catalogue(dict[str, Query]):
         return query
 
     def creating(self) -> list[str]:
-        """Return the statements that make the tables."""
+        """Return the statements that make the tables, with the rows that belong to them."""
         makers = [self[name].parts for name in self.written if name.startswith("create")]
-        return [part for parts in makers for part in parts if part.startswith("create")]
+        return [part for parts in makers for part in parts if part.startswith(("create", "insert"))]
 
 
 def naming(names: Sequence[tuple[str, str]], quote: str) -> Callable[[str], str]:
