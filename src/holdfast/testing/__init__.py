@@ -3,7 +3,8 @@
 For an application: `inline` runs due jobs in the calling test and says what was enqueued, `plugin` has that as fixtures
 of pytest, `django_tests` finds the databases of Django's test runner, and `history` and `rules` check what several
 processes did. For a store: the conformance suite (`suite`)
-and what it stands on (`clock`, `look`, `make`, `fixtures`). Tests of Holdfast alone belong to the folder `tests`.
+and what it stands on (`clock`, `look`, `make`, `fixtures`). For a sink: `sink_suite`,
+which stands on `sinks`. Tests of Holdfast alone belong to the folder `tests`.
 
 To run it on a store of your own, say what a fresh store is and import the tests (pytest is needed):
 

@@ -40,6 +40,7 @@ TOPICS = (
 )
 
 pytest.register_assert_rewrite("holdfast.testing.suite", *(f"holdfast.testing.suite_{topic}" for topic in TOPICS))
+pytest.register_assert_rewrite("holdfast.testing.sink_suite")
 
 
 def _helper(name: str) -> Callable[..., Any]:

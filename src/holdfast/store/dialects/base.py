@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from holdfast.errors import ConfigError, DriverMissing, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Rows, Statement, Surface
 from holdfast.store.catalogue import (
     Catalogue,
@@ -329,12 +328,3 @@ def chain(error: BaseException) -> list[BaseException]:
         found.append(one)
         todo += [one.__cause__, getattr(one, "orig", None)]
     return found
-
-
-@contextmanager
-def importing(driver: str, extra: str) -> Iterator[None]:
-    """Say which extra of ours to install where a driver cannot be imported."""
-    try:
-        yield
-    except ImportError as error:
-        raise DriverMissing(driver, extra, str(error).partition("\n")[0]) from error

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import Any
 
 from holdfast.errors import OVER, TransactionError
-from holdfast.store.dialects.base import importing
+from holdfast.values.drivers import importing
 
 # The protocol's own limit; each connection asks its server for its own.
 LARGEST_PACKET = 1 << 30

@@ -21,13 +21,14 @@ from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Rows, Statement
 from holdfast.store.catalogue import Query, Rules, Style
-from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, Endings, NothingEnded, PlanGone, chain, importing
+from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, Endings, NothingEnded, PlanGone, chain
 from holdfast.store.dialects.postgres.drivers import async_class, has_own_adapters, lent_class
 from holdfast.store.dialects.postgres.endings import PLANS_LIVE, PREPARED, PostgresEndings
 from holdfast.store.dialects.postgres.waker import PostgresListener
 from holdfast.store.sessions import AsyncpgSession, Clock
 from holdfast.store.wakers import Emit, Opens, Wake, Waker
 from holdfast.values import urls
+from holdfast.values.drivers import importing
 from holdfast.values.options import StoreOptions
 
 _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")

@@ -11,7 +11,7 @@ from operator import is_not
 from typing import Any, NoReturn
 
 from holdfast.errors import OVER, TransactionError
-from holdfast.store.dialects.base import importing
+from holdfast.values.drivers import importing
 
 
 class _Refuses(type):

@@ -1,0 +1,57 @@
+"""How an event travels in a protocol with headers, as the protocol bindings of CloudEvents have it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from holdfast.sinks.base import Message, Mode
+from holdfast.values.cloudevents import STRUCTURED_TYPE
+
+# Header names that HTTP and NATS take.
+TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+# What the HTTP binding has percent-encoded in an attribute's value; NATS follows it.
+_ENCODED = re.compile(r"[^\x21\x23\x24\x26-\x7e]")
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+
+
+def percent(value: str) -> str:
+    """Write an attribute's value as the HTTP binding has it: spaces, quotes, % and all but ASCII as %XX of UTF-8."""
+    return _ENCODED.sub(_escape, value)
+
+
+def printable(value: str) -> str:
+    """Write a publisher's own header: as it is, except for characters that a header line cannot hold."""
+    return _UNPRINTABLE.sub(_escape, value)
+
+
+def packed(
+    message: Message,
+    mode: Mode,
+    prefix: str = "ce-",
+    value: Callable[[str], str] = str,
+    reserved: Callable[[str], bool] = lambda name: False,
+) -> tuple[dict[str, str], bytes]:
+    """Return headers and body of a message, for a protocol whose headers are texts.
+
+    `value` writes an attribute's value. The publisher's own headers come along, except for those that are `reserved`
+    and those that the event has.
+    """
+    if mode == "structured":
+        headers, body = {"content-type": STRUCTURED_TYPE}, message.event.structured()
+    else:
+        headers, body = message.event.binary(prefix)
+        headers = {name: value(said) if name.startswith(prefix) else said for name, said in headers.items()}
+    for name, said in message.headers.items():
+        if name.lower() not in headers and not name.lower().startswith(prefix) and not reserved(name):
+            headers[name] = said
+    return headers, body
+
+
+def header_bytes(headers: Mapping[str, str]) -> int:
+    """Count the bytes of headers as lines of `name: value`."""
+    return sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
+
+
+def _escape(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace"))
