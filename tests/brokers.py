@@ -174,7 +174,7 @@ class Kafka(Server):
 
     name = "kafka"
 
-    def __init__(self, advertised: int | None = None, port: int | None = None) -> None:
+    def __init__(self, port: int | None = None, advertised: int | None = None) -> None:
         self.libraries = servers.need("kafka")
         super().__init__()
         self.port = port or self.port

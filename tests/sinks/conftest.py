@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.brokers import NatsServer
+from tests.brokers import Kafka, NatsServer
 from tests.gate import Gate
+from tests.servers import free_port
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +19,16 @@ def nats_server() -> Iterator[NatsServer]:
 def nats_gate(nats_server: NatsServer) -> Iterator[Gate]:
     with Gate(nats_server.port) as gate:
         yield gate
+
+
+@pytest.fixture(scope="session")
+def kafka_gate() -> Iterator[Gate]:
+    with Gate(free_port()) as gate:
+        yield gate
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_gate: Gate) -> Iterator[Kafka]:
+    """Kafka sends its clients to the port of the gate, where they find it again."""
+    with Kafka(kafka_gate.target_port, advertised=kafka_gate.port) as server:
+        yield server

@@ -7,6 +7,7 @@ decides which event goes where, and when it is tried again, belongs to `outbox` 
 from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome, Refused, Sink, SinkDown
 from holdfast.sinks.function import Function
 from holdfast.sinks.jobs import Jobs
+from holdfast.sinks.kafka import Kafka
 from holdfast.sinks.nats import Nats
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Failed",
     "Function",
     "Jobs",
+    "Kafka",
     "Message",
     "Mode",
     "Nats",

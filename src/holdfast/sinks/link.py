@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +14,7 @@ from holdfast.sinks.base import SinkDown
 
 T = TypeVar("T")
 
+_SECRET = re.compile(r"pass|secret|token|seed|credential|key", re.IGNORECASE)
 REASON_LIMIT = 500
 CLOSE_SECONDS = 5.0
 
@@ -24,9 +26,9 @@ class Secrets:
         self._secrets = sorted({one for one in secrets if one}, key=len, reverse=True)
 
     @classmethod
-    def of_urls(cls, urls: Iterable[str], *more: str | None) -> Secrets:
-        """Take the logins out of URLs; a user without a password may be a token."""
-        found: list[str | None] = [*more]
+    def of(cls, urls: Iterable[str], options: Mapping[str, object]) -> Secrets:
+        """Take them out of URLs, where a user without a password may be a token, and out of a client's options."""
+        found = [str(value) for name, value in options.items() if value and _SECRET.search(name)]
         for url in urls:
             login, at, _ = urlsplit(url if "://" in url else f"//{url}").netloc.rpartition("@")
             if at:
@@ -66,6 +68,7 @@ class Link(Generic[T]):
         self._secrets = secrets
         self._client: T | None = None
         self._opening: asyncio.Task[T] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def get(self) -> T:
@@ -74,7 +77,7 @@ class Link(Generic[T]):
         Raises: SinkDown when that does not work, or takes longer than the connect time-out.
         """
         if self._loop is not (loop := asyncio.get_running_loop()):
-            self._loop, self._client, self._opening = loop, None, None
+            self._loop, self._client, self._opening, self._leaving = loop, None, None, set()
         if self._client is not None:
             if self._usable(self._client):
                 return self._client
@@ -111,16 +114,25 @@ class Link(Generic[T]):
 
     async def close(self) -> None:
         if self._loop is not asyncio.get_running_loop():
-            self._client, self._opening = None, None
+            self._client, self._opening, self._leaving = None, None, set()
             return
         if self._opening is not None:
             await asyncio.wait([self._opening])
         client, self._client = self._client, None
         if client is not None:
             await self._goodbye(client)
+        if self._leaving:
+            await asyncio.wait(self._leaving)
 
     async def _goodbye(self, client: T) -> None:
-        # One that is broken cannot always say it.
+        # In a task of its own: a send that is cancelled meanwhile must not leave it half closed.
+        leaving = asyncio.get_running_loop().create_task(self._shut_in_time(client))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        await asyncio.shield(leaving)
+
+    async def _shut_in_time(self, client: T) -> None:
+        # One that is broken cannot always say goodbye.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._shut(client)

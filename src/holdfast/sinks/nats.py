@@ -56,7 +56,7 @@ class Nats:
         self._timeout = seconds("timeout", timeout)
         self._connect_timeout = seconds("connect_timeout", connect_timeout)
         self._options = dict(options or {})
-        self._secrets = Secrets.of_urls(self._servers, *(str(one) for one in self._options.values() if one))
+        self._secrets = Secrets.of(self._servers, self._options)
         self._link: Link[_Connection] = Link("NATS", self._open, _shut, _usable, self._connect_timeout, self._secrets)
 
     def __repr__(self) -> str:
