@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.brokers import Kafka, NatsServer
+from tests.brokers import Kafka, NatsServer, RedisServer
 from tests.gate import Gate
 from tests.servers import free_port
 
@@ -32,3 +32,15 @@ def kafka(kafka_gate: Gate) -> Iterator[Kafka]:
     """Kafka sends its clients to the port of the gate, where they find it again."""
     with Kafka(kafka_gate.target_port, advertised=kafka_gate.port) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_gate(redis_server: RedisServer) -> Iterator[Gate]:
+    with Gate(redis_server.port) as gate:
+        yield gate

@@ -9,6 +9,7 @@ from holdfast.sinks.function import Function
 from holdfast.sinks.jobs import Jobs
 from holdfast.sinks.kafka import Kafka
 from holdfast.sinks.nats import Nats
+from holdfast.sinks.redis import RedisStream
 
 __all__ = [
     "Delivered",
@@ -20,6 +21,7 @@ __all__ = [
     "Mode",
     "Nats",
     "Outcome",
+    "RedisStream",
     "Refused",
     "Sink",
     "SinkDown",

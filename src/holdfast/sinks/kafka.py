@@ -19,7 +19,7 @@ from holdfast.sinks.bindings import header_bytes, packed
 from holdfast.sinks.link import Link, Secrets
 from holdfast.sinks.order import BEHIND, Answer, Down, concluded
 from holdfast.sinks.settings import mode_of, seconds, texts, whole
-from holdfast.sinks.templates import Naming, Template, Unroutable
+from holdfast.sinks.templates import Naming, Template, TooLarge, Unsendable
 from holdfast.values.drivers import importing, require
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ class Kafka:
     def _topic_of(self, message: Message) -> str | Outcome:
         try:
             return self._topic.of(message)
-        except Unroutable as error:
-            return Refused(str(error), "unroutable")
+        except Unsendable as error:
+            return error.refusal
 
     async def _partitions(self, producer: AIOKafkaProducer, topic: str) -> list[int] | Outcome:
         from aiokafka.errors import KafkaError
@@ -200,7 +200,7 @@ class Kafka:
         headers, body = packed(message, self._mode, prefix="ce_")
         size = len(body) + len(key or b"") + header_bytes(headers) + _FRAME
         if size > self._limit:
-            return Refused(f"it has {size} bytes, and message_bytes is {self._limit}", "too-large")
+            return TooLarge(size, self._limit).refusal
         return _Record(place, key, body, [(name, value.encode()) for name, value in headers.items()])
 
     def _next_batches(self, producer: AIOKafkaProducer, this: _Sending) -> dict[Place, _Batch]:

@@ -13,7 +13,7 @@ from holdfast.sinks.bindings import TOKEN, header_bytes, packed, percent, printa
 from holdfast.sinks.link import Link, Secrets
 from holdfast.sinks.order import Answer, Down, in_waves
 from holdfast.sinks.settings import mode_of, seconds, texts
-from holdfast.sinks.templates import Naming, Template, Unroutable
+from holdfast.sinks.templates import Naming, Template, TooLarge, Unsendable
 from holdfast.values.drivers import importing, require
 from holdfast.values.payload import decode_value
 
@@ -106,10 +106,8 @@ class Nats:
         try:
             subject, headers, body = self._packed(connection.client, message)
             return await connection.publish(subject, headers, body)
-        except Unroutable as error:
-            return Refused(str(error), "unroutable")
-        except _TooLarge as error:
-            return Refused(str(error), "too-large")
+        except Unsendable as error:
+            return error.refusal
         except (nats.errors.Error, OSError) as error:
             # Nothing was written for this one, nor will be: the connection is closed for good.
             return Down(self._secrets.reason(error))
@@ -141,12 +139,8 @@ class Nats:
         size = len(body) + header_bytes(headers) + _HEADER_FRAME
         if size > client.max_payload:
             # The client counts the body only; the server would count all, and close the connection.
-            raise _TooLarge(f"it has {size} bytes, and the server takes {client.max_payload}")
+            raise TooLarge(size, client.max_payload)
         return subject, headers, body
-
-
-class _TooLarge(Exception):
-    """The server would not take it."""
 
 
 class _Connection:

@@ -7,13 +7,34 @@ from dataclasses import dataclass
 from string import Formatter
 
 from holdfast.errors import ConfigError
-from holdfast.sinks.base import Message
+from holdfast.sinks.base import Message, Refused
 
 FIELDS = ("type", "key", "subject", "source")
 
 
-class Unroutable(Exception):
-    """A message has no place to go to; the text says why."""
+class Unsendable(Exception):
+    """A message that need not be sent, since it would be refused; the text says why."""
+
+    code = "unsendable"
+
+    @property
+    def refusal(self) -> Refused:
+        return Refused(str(self), self.code)
+
+
+class Unroutable(Unsendable):
+    """A message has no place to go to."""
+
+    code = "unroutable"
+
+
+class TooLarge(Unsendable):
+    """A message has more bytes than the receiver takes."""
+
+    code = "too-large"
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"it has {size} bytes, and {limit} is the limit")
 
 
 @dataclass(frozen=True)
