@@ -2,12 +2,13 @@
 PYTHON ?= python3
 SECONDS_OF_KILLING ?= 60
 SECONDS_OF_HISTORY ?= 180
+EXAMPLES ?= 500
 BIN := .venv/bin
 DEMO := .venv-demo/bin
 PIP := python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories galera docs clean python
+.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories machine galera docs clean python
 
 # Tests start hundreds of Python processes: each would compile every module again, half of its start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -53,11 +54,14 @@ fix: .venv/ready ## Fix what ruff can fix, and format
 bench: .venv/ready ## Measure beside raw SQL and other queues (ARGS="--no-peers --on sqlite", "--study big", …)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-kill: .venv/ready ## Kill workers at random for a minute and count what was lost
+kill: .venv/ready ## Kill workers at random for a minute a database, count what was lost, and check order and limits
 	@$(BIN)/python -m tests.faults.kill --seconds $(SECONDS_OF_KILLING)
 
 histories: .venv/ready ## Run random mixes of operations while processes die, three minutes a database, and check it
 	@$(BIN)/python -m tests.histories --seconds $(SECONDS_OF_HISTORY) $(ARGS)
+
+machine: .venv/ready ## Hold random operations against a model, 500 runs a database (EXAMPLES=5000 for more)
+	@HOLDFAST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/machine $(ARGS)
 
 galera: .venv/ready ## Kill a node of a three-node Galera cluster and count what was lost
 	@$(BIN)/pytest tests/galera -m galera $(ARGS)

@@ -38,10 +38,10 @@ def meet(claimed: Sequence[Lease]) -> Steps[list[Lease]]:
     """Return which of these claimed jobs may run; the others, whose parents have not ended, wait for them.
 
     A job that is not to run because of a parent that is dead or cancelled comes as one that was asked to stop, with the
-    reason.
+    reason. One that was asked to stop already waits for nobody.
     Commits: its own. After a crash: before commit the jobs stay leased and are reaped; safe to repeat.
     """
-    children = {str(lease.id): lease for lease in claimed if has_parents(lease)}
+    children = {str(lease.id): lease for lease in claimed if has_parents(lease) and not lease.cancel_requested}
     if not children:
         return list(claimed)
     yield from _lock_what_a_park_gives_back(children.values())

@@ -289,6 +289,18 @@ def test_a_parent_that_is_cancelled_by_hand_is_counted(do: Do) -> None:
     assert [lease.job_id for lease in claim_met(do)] == [child]
 
 
+def test_a_child_that_was_asked_to_stop_waits_for_nobody(do: Do) -> None:
+    """The request came between its claim and the look at its parents: to wait would have it claimed again and again."""
+    [parent] = put(do, new_job())
+    claim_met(do)
+    [child] = put(do, child_of(parent))
+    claimed = do(jobs.claim("mail", limit=1))
+    assert do(admin.cancel(child, "ada")) == "requested"
+    assert do(jobs.meet(claimed)) == []
+    [lease] = claim_met(do)
+    assert (lease.job_id, bool(lease.cancel_requested)) == (child, True)
+
+
 def test_a_parent_that_is_reaped_to_the_dead_letters_is_counted(do: Do, clock: Clock) -> None:
     [one] = put(do, new_job(max_attempts=1))
     [child] = put(do, child_of(one))
