@@ -3,8 +3,10 @@
 `python -m tests.faults.kill --seconds 60` (make kill) does it on every database that can be had and prints a ledger
 for each.
 A producer enqueues in business transactions of its own, some of them rolled back. Three worker processes serve four
-kinds: effect through `job.transaction()` or plainly in a commit of its own, each as `async def` and as `def`. About
-every second one worker is killed with SIGKILL and replaced, and now and then one is frozen for longer than its lease.
+kinds: effect through `job.transaction()` or plainly in a commit of its own, each as `async def` and as `def`; and two
+that continue. About every second one worker is killed with SIGKILL and replaced, and now and then one is frozen for
+longer than its lease. Most of what is enqueued has order, limits, parents or a batch (`stories`): all processes write
+down what they do, and the shipped rules are held against it.
 """
 
 import argparse
@@ -16,24 +18,23 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from holdfast import Holdfast, Job, Retry, admin
+from holdfast import Continue, Holdfast, Job, Retry, admin, schedules
 from holdfast.admin import Filter
 from holdfast.demo.crew import Crew, Member, serve
 from holdfast.demo.proof import all_jobs
 from holdfast.errors import redact
 from holdfast.events import WorkerStarted
-from holdfast.life.expiry import LEASE_EXPIRED
-from holdfast.values.views import JobView
+from holdfast.testing.history import Recorder
+from tests.faults import stories
+from tests.faults.ledger import Effect, Ledger
 from tests.faults.shared import DATABASES, backlog, file_is_held, in_async_style, in_sync_style, own_database, until
 
 URL = "HOLDFAST_URL"
@@ -66,8 +67,9 @@ class Works:
         self.worker = ""
         self.holdfast.on(WorkerStarted, self._remember)
         policy = Retry(max_attempts=MAX_ATTEMPTS, first_delay=0.05, factor=1.0, max_delay=0.05)
-        for fn in (self.book, self.book_on_thread, self.post, self.post_on_thread):
+        for fn in (self.book, self.book_on_thread, self.post, self.post_on_thread, self.link, self.fuse):
             self.holdfast.job(kind=fn.__name__, lease=LEASE, retry=policy)(fn)
+        stories.declare(self.holdfast, self.holdfast.bind("post", {"pause": 0.0}))
 
     def connect(self) -> Any:
         """Open a plain connection of the application's own."""
@@ -103,6 +105,16 @@ class Works:
         self._post_now(job)
         time.sleep(pause / 2)
 
+    async def link(self, job: Job, pause: float) -> Continue:
+        """Leave a plain effect, and have another job continue this one."""
+        await self.post(job, pause)
+        return Continue(self.holdfast.bind("post", {"pause": pause}))
+
+    def fuse(self, job: Job, pause: float) -> None:
+        """Have effect, completion and the next job in one commit."""
+        job.then(self.holdfast.bind("post", {"pause": pause}))
+        self.book_on_thread(job, pause)
+
     def _post_now(self, job: Job) -> None:
         with self.holdfast.store.link() as link:
             link.raw.execute(self.sql(POST), self.row(job))
@@ -120,9 +132,10 @@ class Works:
 class Producer(threading.Thread):
     """Enqueues in transactions of its own, each with the ids in a table of its own; one in ten is rolled back."""
 
-    def __init__(self, works: Works) -> None:
+    def __init__(self, works: Works, recorder: Recorder | None = None) -> None:
         super().__init__(daemon=True)
         self.works = works
+        self.stories = None if recorder is None else stories.Stories(works.holdfast, recorder, pause)
         self.stopped = threading.Event()
         self.rolled_back: set[str] = set()
         self.failure: BaseException | None = None
@@ -140,17 +153,30 @@ class Producer(threading.Thread):
                     self._transact(connection)
 
     def _transact(self, connection: Any) -> None:
-        holdfast = self.works.holdfast
-        bound = [holdfast.bind(random.choice(KINDS), {"pause": pause()}) for _ in range(random.randint(1, 40))]
+        if self.stories is not None:
+            for _ in range(random.randint(1, 5)):
+                self._tell(self.stories, connection)
+        holdfast, most = self.works.holdfast, 40 if self.stories is None else 10
+        bound = [holdfast.bind(random.choice(KINDS), {"pause": pause()}) for _ in range(random.randint(1, most))]
         connection.execute(holdfast.store.dialect.begin)
         ids = [answer.id for answer in holdfast.enqueue_many(bound, tx=connection)]
+        with suppress(stories.RolledBack):
+            self._end(connection, ids)
+
+    def _tell(self, told: stories.Stories, connection: Any) -> None:
+        """Enqueue what has order, limits or parents, and write it down."""
+        connection.execute(self.works.holdfast.store.dialect.begin)
+        with suppress(stories.RolledBack), told.told(told.draw(), connection) as ids:
+            self._end(connection, ids)
+
+    def _end(self, connection: Any, ids: list[str]) -> None:
         for job_id in ids:
             connection.execute(self.works.sql("insert into orders (job_id) values (?)"), (job_id,))
         if random.random() < 0.1:
             connection.execute("rollback")
             self.rolled_back |= set(ids)
-        else:
-            connection.execute("commit")
+            raise stories.RolledBack
+        connection.execute("commit")
 
 
 def pause() -> float:
@@ -215,140 +241,27 @@ class Death(threading.Thread):
 # What comes of it
 
 
-@dataclass(frozen=True)
-class Effect:
-    job_id: str
-    attempt: int
-    fence: int
-    worker: str
-
-
-@dataclass
-class Ledger:
-    """What the tables hold at the end, beside what was done to the workers."""
-
-    database: str
-    seconds: float
-    enqueued: set[str]
-    rolled_back: set[str]
-    jobs: dict[str, JobView]
-    booked: list[Effect]
-    posted: list[Effect]
-    killed: list[Member] = field(default_factory=list)
-    frozen: list[Member] = field(default_factory=list)
-
-    @property
-    def states(self) -> Counter[str]:
-        return Counter(job.state for job in self.jobs.values())
-
-    @property
-    def lost(self) -> set[str]:
-        """Committed jobs that are gone, or whose effect is."""
-        return (self.enqueued - self.jobs.keys()) | (self.enqueued - self._effects())
-
-    def _effects(self) -> set[str]:
-        return {effect.job_id for effect in (*self.booked, *self.posted)}
-
-    @property
-    def strangers(self) -> set[str]:
-        """Jobs or effects of transactions that never committed."""
-        return (self.jobs.keys() | self._effects()) - self.enqueued
-
-    @property
-    def doubled(self) -> list[str]:
-        return [job_id for job_id, count in Counter(e.job_id for e in self.booked).items() if count > 1]
-
-    @property
-    def wrongly_fenced(self) -> list[Effect]:
-        """Transactional effects whose fence is not the one that their job was completed with."""
-        return [e for e in self.booked if e.job_id in self.jobs and e.fence != self.jobs[e.job_id].fence]
-
-    @property
-    def repeats(self) -> list[Effect]:
-        """Plain effects of attempts that did not complete their job, and whatever one attempt wrote twice."""
-        completing = Counter(e.job_id for e in self.posted if self._completed_by(e))
-        twice = [e for e in self.posted if self._completed_by(e) and completing[e.job_id] > 1]
-        return [e for e in self.posted if not self._completed_by(e)] + twice
-
-    def _completed_by(self, effect: Effect) -> bool:
-        job = self.jobs.get(effect.job_id)
-        return job is not None and job.fence == effect.fence
-
-    @property
-    def unexplained(self) -> list[Effect]:
-        return [effect for effect in self.repeats if not self._explained(effect)]
-
-    def _explained(self, effect: Effect) -> bool:
-        """A repeat is explained when its lease ran out, says the job, and its worker was killed or frozen, say we."""
-        job = self.jobs.get(effect.job_id)
-        ended = job is not None and any(
-            error["type"] == LEASE_EXPIRED and (error["attempt"], error["worker"]) == (effect.attempt, effect.worker)
-            for error in job.errors
-        )
-        return ended and self.was_hurt(effect.worker)
-
-    def was_hurt(self, worker: str) -> bool:
-        return any(member.is_worker(worker) for member in (*self.killed, *self.frozen))
-
-    @property
-    def reaped(self) -> list[dict[str, Any]]:
-        return [error for job in self.jobs.values() for error in job.errors if error["type"] == LEASE_EXPIRED]
-
-    @property
-    def other_errors(self) -> Counter[str]:
-        errors = (error for job in self.jobs.values() for error in job.errors)
-        return Counter(f"{e['type']}: {e['message'][:80]}" for e in errors if e["type"] != LEASE_EXPIRED)
-
-    def broken(self) -> list[str]:
-        """Name the promises that were not kept."""
-        wrong = {
-            "a committed job was lost": self.lost,
-            "a rolled-back transaction left a job or an effect": self.strangers | (self.rolled_back & self.jobs.keys()),
-            "a job did not end done": self.states.keys() - {"done"},
-            "a transactional effect was doubled": self.doubled,
-            "a transactional effect carries an old fence": self.wrongly_fenced,
-            "a repeated plain effect has no killed attempt to explain it": self.unexplained,
-            "nobody was killed, frozen and reaped": not (self.killed and self.frozen and self.reaped),
-        }
-        return [name for name, found in wrong.items() if found]
-
-    def figures(self) -> dict[str, object]:
-        innocent = [error for error in self.reaped if not self.was_hurt(error["worker"])]
-        return {
-            "seconds of killing": f"{self.seconds:.0f}",
-            "jobs committed": len(self.enqueued),
-            "jobs rolled back": len(self.rolled_back),
-            "workers killed": len(self.killed),
-            "workers frozen": len(self.frozen),
-            "leases reaped": len(self.reaped),
-            "… of workers that were not hurt": len(innocent),
-            "other failed attempts": self.other_errors.total(),
-            "ended": ", ".join(f"{count} {state}" for state, count in sorted(self.states.items())),
-            "jobs lost": len(self.lost),
-            "effects in job.transaction()": len(self.booked),
-            "… doubled": len(self.doubled),
-            "… with an old fence": len(self.wrongly_fenced),
-            "plain effects": len(self.posted),
-            "… repeated": len(self.repeats),
-            "… explained by a hurt worker": len(self.repeats) - len(self.unexplained),
-            "… unexplained": len(self.unexplained),
-        }
-
-
 def kill(url: str, seconds: float, workers: int = 3) -> Ledger:
-    """Run all of it on one empty database and return what the tables say."""
+    """Run all of it on one empty database and return what the tables, and the processes, say."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-kill-"))
-    works = Works(url)
-    crew = Crew("tests.faults.kill", {URL: url}, folder)
+    works, recorder = Works(url), Recorder(folder / "producer.jsonl")
+    crew = Crew("tests.faults.kill", {URL: url, stories.FOLDER: str(folder)}, folder)
     try:
-        producer, death = _start(works, crew, workers)
+        prepare(works)
+        works.holdfast.sync_schedules()
+        [pulse] = works.holdfast.store.run(schedules.listed(stories.PULSE))
+        producer, death = _start(works, crew, workers, Producer(works, recorder))
         _watch(producer, death, seconds)
-        return _drained(works, crew, producer, death, seconds)
+        owed = stories.stop_ticks(works.holdfast, pulse.next_at)
+        ledger = _drained(works, crew, producer, death, seconds)
+        ledger.history, ledger.violations = stories.judged(works.holdfast, folder, owed)
+        return ledger
     except Exception as error:
         error.add_note(crew.last_words())
         raise
     finally:
         crew.dismiss(5.0)
+        recorder.close()
         works.holdfast.close()
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -361,9 +274,7 @@ def prepare(works: Works) -> None:
             connection.execute(statement)
 
 
-def _start(works: Works, crew: Crew, workers: int) -> tuple[Producer, Death]:
-    prepare(works)
-    producer = Producer(works)
+def _start(works: Works, crew: Crew, workers: int, producer: Producer) -> tuple[Producer, Death]:
     producer.start()
     for _ in range(workers):
         crew.hire()
@@ -454,16 +365,22 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(table(ledger))
             for error, count in ledger.other_errors.items():
                 console.print(f"  {count} attempts failed with {error}", markup=False)
+            for violation in ledger.violations[:20]:
+                console.print(f"  {violation}", markup=False)
             broken += [f"{ledger.database}: {promise}" for promise in ledger.broken()]
     for promise in broken:
         console.print(f"[bold red]broken: {promise}[/]")
     if not broken:
-        console.print("No job lost, no transactional effect doubled, every repeat explained.")
+        console.print("No job lost, no transactional effect doubled, every repeat explained, no rule broken.")
     return 1 if broken else 0
 
 
 if __name__ == "__main__":
     # A worker process is this module too, told apart by the database in its environment.
     if URL in os.environ and "HOLDFAST_CREW_NAME" in os.environ:
-        sys.exit(serve(Works(os.environ[URL]).holdfast, concurrency=10, drain=10))
+        app = Works(os.environ[URL]).holdfast
+        if (recorder := stories.recorder_of_this_process()) is not None:
+            recorder.attach(app)
+        queues = ["default", "orders", "stripe", "tenants", "meter"]
+        sys.exit(serve(app, queues=queues, concurrency=10, drain=10))
     sys.exit(main())

@@ -56,7 +56,7 @@ def in_async_style(store: Store, text: str) -> str:
 
 def backlog(store: Store) -> int:
     """Count the jobs that have not ended."""
-    return store.run(admin.count_jobs(Filter(states=("pending", "leased"))))
+    return store.run(admin.count_jobs(Filter(states=("pending", "waiting", "leased"))))
 
 
 def file_is_held(store: Store) -> bool:

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.life.expiry import LEASE_EXPIRED
 from holdfast.values.views import JobView
-from tests.faults.kill import Effect, Ledger, kill
+from tests.faults.kill import kill
+from tests.faults.ledger import Effect, Ledger
 
 SECONDS = 8
 

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from holdfast.demo.crew import Crew, Member
 from holdfast.errors import StoreError
-from tests.faults.kill import URL, Ledger, Producer, Works, finished, prepare, read_ledger, table, until_empty
+from tests.faults.kill import URL, Producer, Works, finished, prepare, read_ledger, table, until_empty
+from tests.faults.ledger import Ledger
 from tests.faults.shared import until
 from tests.galera.cluster import Cluster, Node
 
