@@ -135,7 +135,10 @@ class Ground(RuleBasedStateMachine):
         left = {lease.job_id: lease for lease in running}
         for lease in claimed:
             job = self.model.jobs[lease.job_id]
-            if self.model.is_doomed(job):
+            if self.model.has_replayed_parents(job):
+                if job.id not in left:
+                    self.model.park(job)
+            elif self.model.is_doomed(job):
                 assert left[job.id].cancel_requested, f"{job.id} runs, and is to be cancelled"
             elif self.model.may_run(job) or lease.cancel_requested:
                 assert job.id in left, f"{job.id} waits, and all that it runs after is over"

@@ -16,6 +16,11 @@ from tests.machine.model import BACKOFF
 # Rounds in which everything must have ended, once nobody stands in the way.
 DRAIN_ROUNDS = 300
 
+LINE_RULES = (
+    {"ordered": True, "on_retry": "hold", "fair": False},
+    {"ordered": True, "on_retry": "pass", "fair": False},
+    {"ordered": False, "on_retry": "hold", "fair": True},
+)
 any_one = st.integers(0, 999)
 delays = st.sampled_from([0, 0, 0, 2_000, 20_000])
 
@@ -218,6 +223,26 @@ class Machine(Ground):
             self.model.settings[queue] = now
             self._learn()
 
+    @rule(pick=any_one)
+    def replay(self, pick: int) -> None:
+        """A dead or cancelled job comes back; those with parents are left out, and have tests of their own."""
+        ended = [job for job in self.model.jobs.values() if job.state in ("dead", "cancelled") and not job.parents]
+        if ended:
+            self._pass()
+            job = ended[pick % len(ended)]
+            chosen = admin.Filter(ids=(job.id,), states=("dead", "cancelled"))
+            assert self.do(admin.replay(chosen, 1, None)).ids == [job.id]
+            self.model.replay(job)
+
+    @rule(pick=any_one, rules=st.sampled_from(LINE_RULES))
+    def change_the_rules_of_lines(self, pick: int, rules: dict[str, Any]) -> None:
+        """An ordered queue becomes one in which keys take turns, or failed jobs are passed, and back."""
+        queue = self._queue(pick)
+        if queue in ("ordered", "passing"):
+            self._pass()
+            _, self.model.settings[queue] = self.do(lines.change(queue, rules))
+            self._learn()
+
     @rule(queue=any_one, key=st.sampled_from(["a", "b"]), start=st.booleans())
     def stop_or_start_a_line(self, queue: int, key: str, start: bool) -> None:
         name = self._queue(queue)
@@ -226,7 +251,10 @@ class Machine(Ground):
             was_stopped = (name, key) in self.model.stopped
             changed = self.do(lines.start(name, [key]) if start else lines.stop(name, [key]))
             assert changed == ([key] if was_stopped == start else [])
-            (self.model.stopped.discard if start else self.model.stopped.add)((name, key))
+            if start:
+                self.model.stopped.pop((name, key), None)
+            else:
+                self.model.stopped.setdefault((name, key))
 
     @rule()
     def look_after_lines(self) -> None:

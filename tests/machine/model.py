@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from holdfast.life.expiry import must_record
+from holdfast.lines import StintLease
 from holdfast.values.queues import PLAIN, QueueSettings, Rate
 from holdfast.values.rows import AfterDead, Lease, Outcome
 
@@ -39,6 +40,9 @@ class Job:
     expires: datetime | None = None
     cancel_requested: bool = False
     kept: bool = True
+    # Whether it is leased with others of its key, which run one after the other.
+    in_stint: bool = False
+    replayed: bool = False
     # What it runs after, and what continues it.
     parents: list[str] = field(default_factory=list[str])
     on_dead: AfterDead = "run"
@@ -69,7 +73,8 @@ class Model:
         self.settings = settings
         self.now = now
         self.jobs: dict[str, Job] = {}
-        self.stopped: set[tuple[str, str]] = set()
+        # Lines that stand still: for which job, or None where a hand stopped them.
+        self.stopped: dict[tuple[str, str], str | None] = {}
         self.starts: dict[tuple[str, str | None], list[datetime]] = defaultdict(list)
 
     # Looking
@@ -95,6 +100,10 @@ class Model:
         """Whether a job is to be cancelled for one that it runs after."""
         ends = [self.last_of_chain(parent).state for parent in job.parents]
         return job.on_dead == "cancel" and any(state in ("dead", "cancelled") for state in ends)
+
+    def has_replayed_parents(self, job: Job) -> bool:
+        """Whether something that a job runs after came back: it may have been let go before that, or not."""
+        return any(self.last_of_chain(parent).replayed for parent in job.parents)
 
     def may_run(self, job: Job) -> bool:
         """Whether all that a job runs after is over."""
@@ -183,6 +192,7 @@ class Model:
     def _take(self, lease: Lease, job: Job) -> None:
         assert (lease.fence, lease.attempt, lease.lapses) == (job.fence + 1, job.attempts + 1, job.lapses)
         job.state, job.fence, job.attempts, job.began = "leased", lease.fence, lease.attempt, False
+        job.in_stint = isinstance(lease, StintLease)
         job.expires = self.now + timedelta(milliseconds=lease.lease_ms)
         for place in ((job.queue, None), (job.queue, job.key)):
             self.starts[place].append(self.now)
@@ -203,13 +213,20 @@ class Model:
     def end(self, job: Job, outcome: Outcome, kept: bool = True) -> None:
         job.state, job.expires, job.kept = outcome, None, kept
         if outcome == "dead" and job.key is not None and self.settings_of(job.queue).on_dead == "stop":
-            self.stopped.add((job.queue, job.key))
+            self.stopped.setdefault((job.queue, job.key), job.id)
         self.let_children_go()
 
     def let_children_go(self) -> None:
         for job in self.jobs.values():
             if job.state == "parked" and (self.may_run(job) or self.is_doomed(job)):
                 job.state, job.due = "live", self.now
+
+    def replay(self, job: Job) -> None:
+        """A dead or cancelled job starts over, at its old place; a line that stopped for it goes on."""
+        job.state, job.fence, job.attempts, job.lapses, job.due = "live", job.fence + 1, 0, 0, self.now
+        job.cancel_requested, job.replayed = False, True
+        if job.key is not None and self.stopped.get((job.queue, job.key)) == job.id:
+            del self.stopped[job.queue, job.key]
 
     def reap(self) -> dict[str, str]:
         """Take back every lease that ran out; return what becomes of each job."""
@@ -231,8 +248,7 @@ class Model:
 
     def _verdict(self, job: Job) -> str:
         recorded = must_record(job.lapses, job.max_attempts)
-        ordered = self.settings_of(job.queue).ordered and job.key is not None
-        behind = ordered and self.leased(job.queue, job.key)[0] is not job
+        behind = job.in_stint and self.leased(job.queue, job.key)[0] is not job
         if job.cancel_requested:
             return "cancelled"
         if behind or (recorded and not job.began):
