@@ -297,7 +297,9 @@ def _watch(producer: Producer, death: Death, seconds: float) -> None:
 
 
 def _drained(works: Works, crew: Crew, producer: Producer, death: Death, seconds: float) -> Ledger:
-    until_empty(works)
+    # What is stuck is told by the ledger, beside the promise that was broken.
+    with suppress(TimeoutError):
+        until_empty(works)
     crew.dismiss()
     return read_ledger(works, seconds, producer.rolled_back, death.killed, death.frozen)
 

@@ -82,13 +82,17 @@ class Ledger:
         return [effect for effect in self.repeats if not self._explained(effect)]
 
     def _explained(self, effect: Effect) -> bool:
-        """A repeat is explained when its lease ran out, says the job, and its worker was killed or frozen, say we."""
+        """A repeat is explained when its lease ran out, says the job, and its worker was killed or frozen, say we.
+
+        A job that began behind another of its key, whose end was not written, is taken back without a record.
+        """
         job = self.jobs.get(effect.job_id)
         ended = job is not None and any(
             error["type"] == LEASE_EXPIRED and (error["attempt"], error["worker"]) == (effect.attempt, effect.worker)
             for error in job.errors
         )
-        return ended and self.was_hurt(effect.worker)
+        in_line = job is not None and job.queue == "orders"
+        return (ended or in_line) and self.was_hurt(effect.worker)
 
     def was_hurt(self, worker: str) -> bool:
         return any(member.is_worker(worker) for member in (*self.killed, *self.frozen))

@@ -32,8 +32,8 @@ PROMISES: Promises = {
     "ordered": ["orders"],
     "concurrency": {"stripe": 3},
     "key_concurrency": {"tenants": 2},
-    "rates": {"meter": (40, 1.0)},
-    "key_rates": {"meter": (15, 1.0)},
+    "rates": {"meter": (10, 1.0)},
+    "key_rates": {"meter": (3, 1.0)},
     "chains": CHAINED,
 }
 
@@ -56,7 +56,7 @@ def declare(holdfast: Holdfast, tick: Bound) -> None:
     holdfast.queue("orders", ordered=True)
     holdfast.queue("stripe", concurrency=3)
     holdfast.queue("tenants", fair=True, key_concurrency=2)
-    holdfast.queue("meter", rate=Rate(40, per=1), key_rate=Rate(15, per=1))
+    holdfast.queue("meter", rate=Rate(10, per=1), key_rate=Rate(3, per=1))
     holdfast.schedule(PULSE, tick, every=PULSE_SECONDS, catch_up="all")
 
 
@@ -80,13 +80,20 @@ class Stories:
         self._known = (self._known + ids)[-200:]
 
     def draw(self) -> Story:
+        if random.random() < 0.05:
+            return self.metered()
         return random.choice((self.keyed, self.keyed, self.limited, self.chained, self.child, self.batch))()
 
     def keyed(self) -> Story:
-        queue = random.choice(("orders", "orders", "tenants", "meter"))
+        queue = random.choice(("orders", "orders", "tenants"))
         key = f"{queue}:{random.randrange(KEYS)}"
         bound = [self._bound(queue=queue, key=key) for _ in range(random.randint(1, 4))]
         return self._many(queue, key, bound)
+
+    def metered(self) -> Story:
+        """More than may start at once, and seldom: what waits for its rate keeps the producer from adding more."""
+        key = f"meter:{random.randrange(KEYS)}"
+        return self._many("meter", key, [self._bound(queue="meter", key=key) for _ in range(5)])
 
     def limited(self) -> Story:
         return self._many("stripe", None, [self._bound(queue="stripe") for _ in range(random.randint(1, 6))])

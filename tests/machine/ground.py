@@ -23,6 +23,7 @@ from holdfast.values.ids import next_id
 from holdfast.values.pauses import Paused
 from holdfast.values.queues import QueueSettings, Rate
 from holdfast.values.rows import AFTER_HEADER, Continued, End, Finish, Lease, NewJob, PutBack
+from tests.machine.acts import KEYS, KINDS, WORKERS, Claim, Enqueue, Settle
 from tests.machine.model import Job, Model, Wishes
 
 SETTINGS = {
@@ -35,9 +36,6 @@ SETTINGS = {
     "metered": QueueSettings(key_rate=Rate(1, per=5)),
 }
 QUEUES = ("plain", *SETTINGS)
-KEYS = ("a", "b", None)
-KINDS = ("noop", "other")
-WORKERS = ("ada", "bob")
 LEASES = dict.fromkeys(KINDS, 30_000)
 MARK = f'{{"{AFTER_HEADER}":"1"}}'
 # Time goes on with every operation, so that no two enqueues have the same moment.
@@ -87,6 +85,12 @@ class Ground(RuleBasedStateMachine):
     def _queue(self, pick: int) -> str:
         return self.queues[pick % len(self.queues)]
 
+    def _queue_with_work(self, pick: int) -> str:
+        """Choose a queue in which something is due, if there is one."""
+        found = {job.queue for job in self.model.live() if job.state == "live" and job.due <= self.model.now}
+        queues = [queue for queue in self.queues if queue in found] or self.queues
+        return queues[pick % len(queues)]
+
     def _new(self, queue: str, key: str | None, **said: Any) -> tuple[NewJob, Job]:
         """Make a job for both sides."""
         delay = said.get("delay_ms", 0)
@@ -107,27 +111,38 @@ class Ground(RuleBasedStateMachine):
             self.model.jobs[batch].sealed = True
             self.model.let_children_go()
 
-    def _claim(self, worker: str, queue: int, limit: int, suspects: bool = True, cancelled: int | None = None) -> int:
+    def _enqueue(self, act: Enqueue) -> None:
+        self._pass()
+        said = {
+            "kind": act.kind,
+            "delay_ms": act.delay,
+            "max_attempts": act.attempts,
+            "priority": act.priority,
+        }
+        made = [self._new(self._queue(act.queue), key, **said) for key in act.keys]
+        self.do(jobs.enqueue_many([new for new, _ in made]))
+        self._add(*(job for _, job in made))
+
+    def _claim(self, act: Claim) -> int:
         """Claim and hold what may run; return how many jobs were claimed."""
         self._pass()
-        name, source = self._queue(queue), self.sources[worker]
-        wishes = Wishes(limit, suspects, set(KINDS) - source.paused.kinds)
+        name, source = self._queue_with_work(act.queue), self.sources[act.worker]
+        wishes = Wishes(act.limit, act.suspects, set(KINDS) - source.paused.kinds)
         turn = name if name in self.model.settings else None
-        claiming = source.claim(LEASES, limit, worker, suspects=suspects, turn=turn)
+        claiming = source.claim(LEASES, act.limit, act.worker, suspects=act.suspects, turn=turn)
         if claiming is None:
             return 0
         claimed = self.do(claiming)
         found = len(claimed)
         self.model.claimed(name, claimed, wishes)
-        if claimed and cancelled is not None:
-            # Somebody cancels a job in the moment between.
-            self._cancel(self.model.jobs[claimed[cancelled % len(claimed)].job_id])
+        if claimed and act.cancelled is not None and act.cancelled % 4 == 0:
+            self._cancel(self.model.jobs[claimed[act.cancelled % len(claimed)].job_id])
         ready = source.ready(claimed)
         if ready is not None:
             running = self.do(ready)
             self._met(claimed, running)
             claimed = running
-        self._take(worker, claimed)
+        self._take(act.worker, claimed)
         return found
 
     def _met(self, claimed: Sequence[Lease], running: Sequence[Lease]) -> None:
@@ -180,25 +195,45 @@ class Ground(RuleBasedStateMachine):
         job.began = True
         return True
 
-    def _end(self, lease: Lease, how: str, delay: int, keep: bool, queue: int) -> End:
-        if how == "retry" and lease.attempt >= lease.max_attempts:
-            how = "dead"
+    def _end_one(self, act: Settle) -> None:
+        """Settle a job whose handler may run; what was behind it in its stint goes back, if it did not end well."""
+        # The other one, where this one has nothing to do.
+        worker = next((one for one in (act.worker, *WORKERS) if self.held[one]), None)
+        if worker is None:
+            return
+        self._pass()
+        heads = self._heads(worker)
+        lease = heads[act.pick % len(heads)]
+        rest = self._behind(worker, lease)
+        if not self._begin(lease):
+            self._let_go(worker, [lease, *rest])
+            return
+        end = self._end(lease, act)
+        if isinstance(end, Continued) or (isinstance(end, Finish) and end.outcome == "done"):
+            rest = []
+        ends: list[tuple[Lease, End]] = [(lease, end), *((one, PutBack(one.id, one.fence, None, 1)) for one in rest)]
+        self._let_go(worker, [lease, *rest])
+        for batch in [ends] if act.together else [[one] for one in ends]:
+            self._settle(batch)
+
+    def _end(self, lease: Lease, act: Settle) -> End:
+        how = "dead" if act.how == "retry" and lease.attempt >= lease.max_attempts else act.how
         match how:
             case "done":
-                return Finish(lease.id, lease.fence, "done", keep=keep)
+                return Finish(lease.id, lease.fence, "done", keep=act.keep)
             case "dead":
                 return Finish(lease.id, lease.fence, "dead", None, failure(), "group")
             case "cancelled":
                 return Finish(lease.id, lease.fence, "cancelled")
             case "retry":
-                return PutBack(lease.id, lease.fence, delay, 0, failure(), 0)
+                return PutBack(lease.id, lease.fence, act.delay, 0, failure(), 0)
             case "snooze":
-                return PutBack(lease.id, lease.fence, delay, 1)
+                return PutBack(lease.id, lease.fence, act.delay, 1)
             case "release":
                 return PutBack(lease.id, lease.fence, None, 1)
-            case _:
-                following = new_job(self._queue(queue), id=next_id(lease.job_id), key=KEYS[queue % 3])
-                return Continued(lease.id, lease.fence, following, keep)
+            case "continue":
+                following = new_job(self._queue(act.queue), id=next_id(lease.job_id), key=KEYS[act.queue % 3])
+                return Continued(lease.id, lease.fence, following, act.keep)
 
     def _let_go(self, worker: str, leases: Sequence[Lease]) -> None:
         gone = {lease.id for lease in leases}

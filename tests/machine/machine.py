@@ -9,8 +9,9 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from holdfast import admin, jobs, lines
 from holdfast.errors import LeaseLost
-from holdfast.values.rows import Continued, End, Finish, Lease, PutBack
-from tests.machine.ground import KEYS, KINDS, LEASES, MARK, WORKERS, Ground
+from holdfast.values.rows import Finish
+from tests.machine.acts import KEYS, KINDS, WORKERS, Act, Claim, Enqueue, acts, any_one, keys, mostly, workers
+from tests.machine.ground import LEASES, MARK, Ground
 from tests.machine.model import BACKOFF
 
 # Rounds in which everything must have ended, once nobody stands in the way.
@@ -21,34 +22,40 @@ LINE_RULES = (
     {"ordered": True, "on_retry": "pass", "fair": False},
     {"ordered": False, "on_retry": "hold", "fair": True},
 )
-any_one = st.integers(0, 999)
-delays = st.sampled_from([0, 0, 0, 2_000, 20_000])
 
 
 class Machine(Ground):
     """Everything that can happen to jobs of a few queues."""
 
-    # Adding
+    # What happens most. There are three of it, because each run leaves out some rules.
 
-    @rule(
-        queue=any_one,
-        keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=4),
-        kind=st.sampled_from(KINDS),
-        delay=delays,
-        attempts=st.sampled_from([1, 2, 5]),
-        priority=st.sampled_from([0, 0, 3]),
-    )
-    def enqueue(self, queue: int, keys: list[str | None], kind: str, delay: int, attempts: int, priority: int) -> None:
-        self._pass()
-        said = {"kind": kind, "delay_ms": delay, "max_attempts": attempts, "priority": priority}
-        made = [self._new(self._queue(queue), key, **said) for key in keys]
-        self.do(jobs.enqueue_many([new for new, _ in made]))
-        self._add(*(job for _, job in made))
+    @rule(acts=acts)
+    def work(self, acts: list[Act]) -> None:
+        for act in acts:
+            if isinstance(act, Enqueue):
+                self._enqueue(act)
+            elif isinstance(act, Claim):
+                self._claim(act)
+            else:
+                self._end_one(act)
+            self.rows_are_as_the_model_has_them()
+            self.lines_and_limits_count_what_is_leased()
+
+    @rule(acts=acts)
+    def go_on_working(self, acts: list[Act]) -> None:
+        self.work(acts)
+
+    @rule(acts=acts)
+    def work_after_a_while(self, acts: list[Act]) -> None:
+        self._pass(timedelta(seconds=3))
+        self.work(acts)
+
+    # Adding
 
     @precondition(lambda self: self.model.jobs)
     @rule(
         queue=any_one,
-        key=st.sampled_from(KEYS),
+        key=keys,
         parents=st.lists(any_one, min_size=1, max_size=3),
         on_dead=st.sampled_from(["run", "cancel"]),
     )
@@ -63,7 +70,7 @@ class Machine(Ground):
 
     @rule(
         queue=any_one,
-        keys=st.lists(st.sampled_from(KEYS), max_size=4),
+        keys=st.lists(keys, max_size=4),
         back=any_one,
         sealed=st.booleans(),
         on_dead=st.sampled_from(["run", "cancel"]),
@@ -80,7 +87,7 @@ class Machine(Ground):
             self.open_batches.append(callback.id)
 
     @precondition(lambda self: self.open_batches)
-    @rule(pick=any_one, queue=any_one, keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2))
+    @rule(pick=any_one, queue=any_one, keys=st.lists(keys, min_size=1, max_size=2))
     def grow_batch(self, pick: int, queue: int, keys: list[str | None]) -> None:
         batch = self.model.jobs[self.open_batches[pick % len(self.open_batches)]]
         if batch.is_over:
@@ -96,56 +103,14 @@ class Machine(Ground):
     def seal_batch(self, pick: int) -> None:
         self._seal(self.open_batches.pop(pick % len(self.open_batches)))
 
-    # Claiming
-
-    @rule(
-        worker=st.sampled_from(WORKERS),
-        queue=any_one,
-        limit=st.sampled_from([1, 2, 5]),
-        suspects=st.sampled_from([True, True, False]),
-        cancelled=st.sampled_from([None, None, None, 0, 1]),
-    )
-    def claim(self, worker: str, queue: int, limit: int, suspects: bool, cancelled: int | None) -> None:
-        self._claim(worker, queue, limit, suspects, cancelled)
-
     # Ends
 
-    @rule(worker=st.sampled_from(WORKERS), pick=any_one)
+    @rule(worker=workers, pick=any_one)
     def begin(self, worker: str, pick: int) -> None:
-        heads = self._heads(worker)
-        if heads:
+        """Call a handler. The end of the job before it in its stint may be known to the worker, and not written yet."""
+        if held := self.held[worker]:
             self._pass()
-            self._begin(heads[pick % len(heads)])
-
-    @rule(
-        worker=st.sampled_from(WORKERS),
-        pick=any_one,
-        how=st.sampled_from(["done", "done", "done", "retry", "dead", "cancelled", "snooze", "release", "continue"]),
-        delay=delays,
-        keep=st.booleans(),
-        queue=any_one,
-        together=st.booleans(),
-    )
-    def settle(self, worker: str, pick: int, how: str, delay: int, keep: bool, queue: int, together: bool) -> None:
-        heads = self._heads(worker)
-        if not heads:
-            return
-        self._pass()
-        lease = heads[pick % len(heads)]
-        if not self._begin(lease):
-            self._let_go(worker, [lease, *self._behind(worker, lease)])
-            return
-        end = self._end(lease, how, delay, keep, queue)
-        well = isinstance(end, Continued) or (isinstance(end, Finish) and end.outcome == "done")
-        # What was behind it in its stint goes back, where it did not end well.
-        rest = [] if well else self._behind(worker, lease)
-        back: list[tuple[Lease, End]] = [(one, PutBack(one.id, one.fence, None, 1)) for one in rest]
-        self._let_go(worker, [lease, *rest])
-        if together:
-            self._settle([(lease, end), *back])
-        else:
-            for one in [(lease, end), *back]:
-                self._settle([one])
+            self._begin(held[pick % len(held)])
 
     @precondition(lambda self: self.settled)
     @rule()
@@ -171,7 +136,7 @@ class Machine(Ground):
 
     # Deaths and time
 
-    @rule(worker=st.sampled_from(WORKERS))
+    @rule(worker=workers)
     def crash(self, worker: str) -> None:
         """A worker dies: nobody writes how its jobs ended."""
         self.lost += self.held[worker]
@@ -187,7 +152,7 @@ class Machine(Ground):
         reaped = self.do(jobs.reap(backoff=lambda _, __: BACKOFF.total_seconds()))
         assert {one.id: one.outcome for one in reaped} == self.model.reap()
 
-    @rule(worker=st.sampled_from(WORKERS))
+    @rule(worker=workers)
     def renew(self, worker: str) -> None:
         self._pass()
         held = self.held[worker]
@@ -198,7 +163,7 @@ class Machine(Ground):
 
     # By hand
 
-    @rule(scope=st.sampled_from(["queue", "kind"]), pick=any_one, resume=st.booleans())
+    @rule(scope=st.sampled_from(["queue", "kind"]), pick=any_one, resume=mostly)
     def pause_or_resume(self, scope: Any, pick: int, resume: bool) -> None:
         self._pass()
         name = self._queue(pick) if scope == "queue" else KINDS[pick % 2]
@@ -243,7 +208,7 @@ class Machine(Ground):
             _, self.model.settings[queue] = self.do(lines.change(queue, rules))
             self._learn()
 
-    @rule(queue=any_one, key=st.sampled_from(["a", "b"]), start=st.booleans())
+    @rule(queue=any_one, key=st.sampled_from(["a", "b"]), start=mostly)
     def stop_or_start_a_line(self, queue: int, key: str, start: bool) -> None:
         name = self._queue(queue)
         if self.model.settings_of(name).is_lined:
@@ -319,7 +284,7 @@ class Machine(Ground):
             if not self.model.live():
                 return
             self._start_lines()
-            taken = sum(self._claim("ada", place, 5) for place in range(len(self.queues)))
+            taken = sum(self._claim(Claim("ada", place, 5)) for place in range(len(self.queues)))
             for lease in list(self.held["ada"]):
                 self._begin(lease)
                 self._let_go("ada", [lease])

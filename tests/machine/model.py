@@ -194,7 +194,7 @@ class Model:
         job.state, job.fence, job.attempts, job.began = "leased", lease.fence, lease.attempt, False
         job.in_stint = isinstance(lease, StintLease)
         job.expires = self.now + timedelta(milliseconds=lease.lease_ms)
-        for place in ((job.queue, None), (job.queue, job.key)):
+        for place in {(job.queue, None), (job.queue, job.key)}:
             self.starts[place].append(self.now)
 
     # What becomes of it
@@ -251,7 +251,7 @@ class Model:
         behind = job.in_stint and self.leased(job.queue, job.key)[0] is not job
         if job.cancel_requested:
             return "cancelled"
-        if behind or (recorded and not job.began):
+        if not job.began and (behind or recorded):
             return "released"
         return "dead" if recorded and job.attempts >= job.max_attempts else "retry"
 

@@ -125,6 +125,13 @@ def invert(history: History) -> None:
     history.outcomes["0"] = "done"
 
 
+def pass_one_that_failed(history: History) -> None:
+    """It ended once, and the last time only when the one behind it was over."""
+    history.sent.append(Sent(["b1", "b2"], "orders", "other", 0.0, 1.0))
+    history.attempts += [ran("b1", 40.0, 41.0, "other"), ran("b2", 42.0, 43.0, "other"), ran("b1", 44.0, 45.0, "other")]
+    history.outcomes |= {"b1": "done", "b2": "done"}
+
+
 def invert_in_a_batch(history: History) -> None:
     history.sent.append(Sent(["b", "a"], "orders", "other", 0.0, 1.0))
     history.attempts += [ran("a", 40.0, 41.0, "other"), ran("b", 42.0, 43.0, "other")]
@@ -231,6 +238,7 @@ BAD: dict[str, tuple[str, Callable[[History], None]]] = {
     "claimed after its end": ("a job lives on after its end", run_after_its_end),
     "overlap": ("jobs of one key ran at once", overlap),
     "inversion": ("a later job of a key began first", invert),
+    "a failed one is passed": ("a later job of a key began first", pass_one_that_failed),
     "inversion in a batch": ("a later job of a key began first", invert_in_a_batch),
     "limit": ("a queue ran more jobs at once than its limit", exceed),
     "key limit": ("a key ran more jobs at once than its limit", exceed_key),
@@ -269,6 +277,15 @@ def test_a_broken_promise_is_found_by_its_rule_alone(name: str) -> None:
 
 def test_every_rule_has_a_history_that_breaks_it() -> None:
     assert {rule for rule, _ in BAD.values()} == set(by_rule(good(), **PROMISES)) - {"a job ran twice"}
+
+
+def test_jobs_of_a_key_whose_ends_were_not_written_run_again_in_their_order() -> None:
+    history = good()
+    history.sent.append(Sent(["b1", "b2"], "orders", "other", 0.0, 1.0))
+    times = [("b1", 40.0, 41.0), ("b2", 42.0, None), ("b1", 50.0, 51.0), ("b2", 52.0, 53.0)]
+    history.attempts += [ran(job, began, ended, "other") for job, began, ended in times]
+    history.outcomes |= {"b1": "done", "b2": "done"}
+    assert check(history, **PROMISES) == []
 
 
 def test_a_second_run_is_found_where_none_may_be() -> None:

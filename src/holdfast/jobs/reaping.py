@@ -66,7 +66,7 @@ def reap(
 
 
 def _behind_others(expired: Sequence[Expired]) -> Steps[set[str]]:
-    """Tell which of these jobs stand behind another of their stint: those had not begun, whatever happened."""
+    """Tell which of these jobs stand behind another of their stint: those have hardly begun, whatever happened."""
     ordered = [str(one.id) for one in expired if (one.followers or 0) & lines.ORDER]
     if not ordered:
         return set()

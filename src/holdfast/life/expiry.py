@@ -35,12 +35,13 @@ def must_record(lapses: int, max_attempts: int) -> bool:
 def verdict(expired: Expired, backoff: Backoff, *, behind: bool = False) -> Verdict:
     """Judge one expired lease; `backoff` gives seconds by kind and attempt.
 
-    `behind` says that it stood behind another job of its stint that has not ended: it cannot have begun.
+    `behind` says that it stood behind another job of its stint whose end was not written: most such jobs have not
+    begun. One that has, because the process died before the end of the other could be written, may be known to.
     """
     recorded = must_record(expired.lapses, expired.max_attempts)
     if expired.cancel_requested:
         return Verdict(_finish(expired, "cancelled"), "cancelled")
-    if behind or (recorded and not expired.began):
+    if not expired.began and (behind or recorded):
         # It only waited. Nothing happened to it, so it goes back to its old place as if it had not been claimed.
         return Verdict(PutBack(expired.id, expired.fence, None, 1), "released")
     if recorded and expired.attempt >= expired.max_attempts:

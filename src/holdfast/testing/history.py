@@ -269,6 +269,18 @@ class History:
         """Say when each job first began."""
         return {attempt.id: attempt.began for attempt in reversed(self.attempts)}
 
+    def last_begins(self) -> dict[str, float]:
+        """Say when each job last began."""
+        return {attempt.id: attempt.began for attempt in self.attempts}
+
+    def first_ends(self) -> dict[str, float]:
+        """Say when each job was first seen to end whole; one that never did, when it last began."""
+        ends = self.last_begins()
+        for attempt in sorted(self.attempts, key=lambda one: one.ended or 0.0, reverse=True):
+            if attempt.is_whole and attempt.ended is not None:
+                ends[attempt.id] = attempt.ended
+        return ends
+
     def lasts(self) -> dict[str, float]:
         """Say when each job was last seen to run: the end of its last whole attempt, else the begin of its last one."""
         last: dict[str, float] = {}

@@ -132,32 +132,35 @@ def overlaps(history: History, ordered: Collection[str]) -> Found:
 
 
 def inversions(history: History, ordered: Collection[str]) -> Found:
-    """A job begins only when every job of its key is over whose enqueue was committed before its own began.
+    """A job begins when those of its key have ended whose enqueue was committed before its own began.
 
-    Of jobs that were enqueued together, each begins when the one before it is over. A job that died or was cancelled is
-    over with its last attempt; one that never ran is over before everything.
+    Of jobs that were enqueued together, each begins when the one before it has. A process that dies may leave the ends
+    of several jobs of a key unwritten: they run again, in their order. So the last time that a job begins, those before
+    it are over; and the first time, each of them has ended once. A job that died or was cancelled is over with its last
+    attempt; one that never ran is over before everything.
     """
-    firsts, lasts = history.firsts(), history.lasts()
-    yield from _batch_inversions(history, ordered, firsts, lasts)
-    for (queue, key), jobs in _sent_by_key(history, ordered).items():
-        by_commit = sorted(jobs, key=lambda one: one[1])
-        earlier, latest, owner = 0, 0.0, ""
-        for job_id, _, began in sorted(jobs, key=lambda one: one[2]):
-            while earlier < len(by_commit) and by_commit[earlier][1] < began:
-                other = by_commit[earlier][0]
-                if lasts.get(other, 0.0) > latest:
-                    latest, owner = lasts[other], other
-                earlier += 1
-            if job_id in firsts and firsts[job_id] < latest:
-                yield f"{queue} {key}", f"{job_id} began before {owner}, which was enqueued earlier, was over"
+    times = (history.first_ends(), history.firsts()), (history.lasts(), history.last_begins())
+    for ends, begins in times:
+        yield from _batch_inversions(history, ordered, begins, ends)
+        for (queue, key), jobs in _sent_by_key(history, ordered).items():
+            by_commit = sorted(jobs, key=lambda one: one[1])
+            earlier, latest, owner = 0, 0.0, ""
+            for job_id, _, began in sorted(jobs, key=lambda one: one[2]):
+                while earlier < len(by_commit) and by_commit[earlier][1] < began:
+                    other = by_commit[earlier][0]
+                    if ends.get(other, 0.0) > latest:
+                        latest, owner = ends[other], other
+                    earlier += 1
+                if job_id in begins and begins[job_id] < latest:
+                    yield f"{queue} {key}", f"{job_id} began before {owner}, which was enqueued earlier, was over"
 
 
 def _batch_inversions(
-    history: History, ordered: Collection[str], firsts: Mapping[str, float], lasts: Mapping[str, float]
+    history: History, ordered: Collection[str], begins: Mapping[str, float], ends: Mapping[str, float]
 ) -> Found:
     for sent in history.sent:
         for one, other in pairwise(sent.ids if sent.key is not None and sent.queue in ordered else ()):
-            if other in firsts and firsts[other] < lasts.get(one, 0.0):
+            if other in begins and begins[other] < ends.get(one, 0.0):
                 yield f"{sent.queue} {sent.key}", f"{other} began before {one}, which came first in its batch, was over"
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import jobs, lines
+from holdfast import admin, jobs, lines
 from holdfast.errors import Conflict, JobNotFound
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import failure, new_job
-from holdfast.testing.suite_chains import MARK, claim_met, go_on, parents_of
+from holdfast.testing.suite_chains import MARK, claim_met, end_as, go_on, parents_of
 from holdfast.values.queues import QueueSettings
 from holdfast.values.rows import Finish, Lease, NewJob
 
@@ -113,6 +113,37 @@ def test_a_member_that_failed_and_was_tried_again_calls_back(do: Do) -> None:
     do(jobs.retry(lease, 0, failure()))
     end_all(do, claim_met(do))
     assert [lease.job_id for lease in claim_met(do)] == [callback]
+
+
+def test_a_dead_or_cancelled_member_does_not_hang_its_callback(do: Do) -> None:
+    callback, members = batch_of(do, 3)
+    one, other = claim_met(do, 2)
+    end_as(do, one, "dead")
+    end_as(do, other)
+    [last] = {member.id for member in members} - {one.job_id, other.job_id}
+    assert do(admin.cancel(last, "ada")) == "cancelled"
+    assert [lease.job_id for lease in claim_met(do)] == [callback]
+    found = parents_of(do, callback)
+    assert (found.done, found.dead, found.cancelled) == (1, 1, 1)
+
+
+def test_a_replayed_member_is_waited_for_until_the_callback_was_let_go(do: Do) -> None:
+    callback, _ = batch_of(do, 2)
+    one, other = claim_met(do)
+    end_as(do, one, "dead")
+    dead = admin.Filter(ids=(one.job_id,))
+    assert do(admin.replay(dead, 1, None)).ids == [one.job_id]
+    end_as(do, other)
+    [again] = claim_met(do)
+    assert again.job_id == one.job_id
+    end_as(do, again, "dead")
+    # Both have ended, so the callback may run; another replay runs beside it and calls nobody back.
+    assert do(admin.replay(dead, 1, None)).ids == [one.job_id]
+    leases = claim_met(do)
+    assert {lease.job_id for lease in leases} == {callback, one.job_id}
+    for lease in leases:
+        end_as(do, lease)
+    assert claim_met(do) == []
 
 
 def test_a_member_that_is_continued_is_waited_for_to_the_end_of_its_chain(do: Do) -> None:

@@ -336,6 +336,18 @@ def test_a_death_charges_only_the_first_job_of_a_stint_that_has_not_ended(do: Do
     assert first not in rows
 
 
+def test_a_job_that_began_behind_another_is_not_started_more_often_than_it_may(do: Do, clock: Clock) -> None:
+    """The process died when the first had ended, and its end was not written yet."""
+    say(do)
+    first, second, third = add(do, "a", "a", "a", max_attempts=1)
+    one, two, _ = take(do)
+    do(jobs.begin(one))
+    do(jobs.begin(two))
+    clock.pass_lease(one)
+    assert {one.id: one.outcome for one in do(jobs.reap())} == {first: "dead", second: "dead", third: "released"}
+    assert drain(do) == [third]
+
+
 def test_a_suspect_is_claimed_alone(do: Do, clock: Clock) -> None:
     say(do)
     first, second = add(do, "a", "a")
