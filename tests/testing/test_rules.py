@@ -32,9 +32,15 @@ def sent(job_id: str, began: float, committed: float | None, key: str = "a", que
 
 
 def ran(
-    job_id: str, began: float, ended: float | None, key: str = "a", queue: str = "orders", lost: bool = False
+    job_id: str,
+    began: float,
+    ended: float | None,
+    key: str = "a",
+    queue: str = "orders",
+    lost: bool = False,
+    fence: int = 1,
 ) -> Attempt:
-    return Attempt(job_id, queue, "ship", key, 1, 1, 1, began, ended, None, lost)
+    return Attempt(job_id, queue, "ship", key, 1, fence, 1, began, ended, None, lost)
 
 
 def row(job_id: str, queue: str = "work", kind: str = "ship", state: str = "done", **said: Any) -> Row:
@@ -57,10 +63,10 @@ def good() -> History:
         ],
         [
             ran("1", 3.0, 99.0, lost=True),
-            ran("1", 10.0, 11.0),
+            ran("1", 10.0, 11.0, fence=3),
             ran("2", 11.0, 12.0),
             ran("3", 12.5, None),
-            ran("3", 20.0, 21.0),
+            ran("3", 20.0, 21.0, fence=3),
             ran("5", 1.0, 3.0, "x", "stripe"),
             ran("6", 2.0, 4.0, "x", "stripe"),
             ran("7", 3.0, 5.0, "y", "stripe"),
@@ -128,14 +134,18 @@ def invert(history: History) -> None:
 def pass_one_that_failed(history: History) -> None:
     """It ended once, and the last time only when the one behind it was over."""
     history.sent.append(Sent(["b1", "b2"], "orders", "other", 0.0, 1.0))
-    history.attempts += [ran("b1", 40.0, 41.0, "other"), ran("b2", 42.0, 43.0, "other"), ran("b1", 44.0, 45.0, "other")]
+    history.attempts += [
+        ran("b1", 40.0, 41.0, "other"),
+        ran("b2", 42.0, 43.0, "other"),
+        ran("b1", 44.0, 45.0, "other", fence=3),
+    ]
     history.outcomes |= {"b1": "done", "b2": "done"}
 
 
 def invert_in_a_batch(history: History) -> None:
-    history.sent.append(Sent(["b", "a"], "orders", "other", 0.0, 1.0))
-    history.attempts += [ran("a", 40.0, 41.0, "other"), ran("b", 42.0, 43.0, "other")]
-    history.outcomes |= {"a": "done", "b": "done"}
+    history.sent.append(Sent(["b1", "b2"], "orders", "other", 0.0, 1.0))
+    history.attempts += [ran("b2", 40.0, 41.0, "other"), ran("b1", 42.0, 43.0, "other")]
+    history.outcomes |= {"b1": "done", "b2": "done"}
 
 
 def exceed(history: History) -> None:
@@ -170,6 +180,10 @@ def run_after_its_end(history: History) -> None:
     change(history, "b", fence=0)
 
 
+def call_twice_for_one_claim(history: History) -> None:
+    history.attempts.append(ran("b", 36.0, 37.0, "", "work"))
+
+
 def continue_twice(history: History) -> None:
     take_in(history, row("c3", continues="c1"))
 
@@ -183,15 +197,15 @@ def forget_to_continue(history: History) -> None:
 
 
 def continue_too_early(history: History) -> None:
-    history.attempts.insert(0, ran("c2", 29.0, 29.5, "", "work"))
+    history.attempts.insert(0, ran("c2", 29.0, 29.5, "", "work", fence=0))
 
 
 def run_child_before_its_parent(history: History) -> None:
-    history.attempts.insert(0, ran("child", 5.0, None, "", "work"))
+    history.attempts.insert(0, ran("child", 5.0, None, "", "work", fence=0))
 
 
 def run_child_before_the_end_of_a_chain(history: History) -> None:
-    history.attempts.append(ran("c2", 36.0, 37.0, "", "work"))
+    history.attempts.append(ran("c2", 36.0, 37.0, "", "work", fence=0))
 
 
 def run_child_while_its_parent_lives(history: History) -> None:
@@ -204,11 +218,11 @@ def lose_a_callback(history: History) -> None:
 
 
 def call_back_early(history: History) -> None:
-    history.attempts.append(ran("m1", 36.0, 37.0, "", "work"))
+    history.attempts.append(ran("m1", 36.0, 37.0, "", "work", fence=0))
 
 
 def call_back_before_the_end_of_a_chain(history: History) -> None:
-    history.attempts.append(ran("m3", 36.0, 37.0, "", "work"))
+    history.attempts.append(ran("m3", 36.0, 37.0, "", "work", fence=0))
 
 
 def call_back_while_a_member_lives(history: History) -> None:
@@ -236,6 +250,7 @@ BAD: dict[str, tuple[str, Callable[[History], None]]] = {
     "rolled back": ("a job ran that was rolled back", run_rolled_back),
     "two rows": ("a job lives on after its end", live_on),
     "claimed after its end": ("a job lives on after its end", run_after_its_end),
+    "called twice": ("a job lives on after its end", call_twice_for_one_claim),
     "overlap": ("jobs of one key ran at once", overlap),
     "inversion": ("a later job of a key began first", invert),
     "a failed one is passed": ("a later job of a key began first", pass_one_that_failed),
@@ -282,8 +297,8 @@ def test_every_rule_has_a_history_that_breaks_it() -> None:
 def test_jobs_of_a_key_whose_ends_were_not_written_run_again_in_their_order() -> None:
     history = good()
     history.sent.append(Sent(["b1", "b2"], "orders", "other", 0.0, 1.0))
-    times = [("b1", 40.0, 41.0), ("b2", 42.0, None), ("b1", 50.0, 51.0), ("b2", 52.0, 53.0)]
-    history.attempts += [ran(job, began, ended, "other") for job, began, ended in times]
+    times = [("b1", 40.0, 41.0, 1), ("b2", 42.0, None, 1), ("b1", 50.0, 51.0, 4), ("b2", 52.0, 53.0, 4)]
+    history.attempts += [ran(job, began, ended, "other", fence=fence) for job, began, ended, fence in times]
     history.outcomes |= {"b1": "done", "b2": "done"}
     assert check(history, **PROMISES) == []
 

@@ -100,7 +100,7 @@ def unsent(history: History) -> Found:
 
 
 def doubles(history: History) -> Found:
-    """A job has one row, and nothing claims it once it has ended."""
+    """A job has one row, nothing claims it once it has ended, and a claim calls its handler once."""
     for job_id, count in Counter(row.id for row in history.rows).items():
         if count > 1:
             yield job_id, f"it has {count} rows"
@@ -108,6 +108,9 @@ def doubles(history: History) -> Found:
     for attempt in history.attempts:
         if attempt.fence > ended.get(attempt.id, attempt.fence):
             yield attempt.id, f"it ran with fence {attempt.fence}, and ended with fence {ended[attempt.id]}"
+    for (job_id, fence), count in Counter((attempt.id, attempt.fence) for attempt in history.attempts).items():
+        if count > 1:
+            yield job_id, f"it ran {count} times with fence {fence}"
 
 
 def repeats(history: History) -> Found:
