@@ -10,9 +10,11 @@ import pytest
 from holdfast import Cancel, Fatal, Holdfast, Job, Retry, Snooze
 from holdfast.errors import ConfigError, Conflict, ForeignTablesMissing, LeaseLost, SchemaMismatch
 from holdfast.foreign import AirlockOutbox
+from holdfast.foreign.airlock import flows
 from holdfast.foreign.airlock.flows import FullJitter
+from holdfast.foreign.airlock.messages import Takes
 from holdfast.testing.clock import Clock
-from holdfast.values.cloudevents import CloudEvent
+from holdfast.values.cloudevents import CloudEvent, from_structured
 from holdfast.values.rows import Completion, Finish, Lease, Park, PutBack
 from tests.foreign.airlock import TYPE, AirlockRelay, event, look, produce
 from tests.foreign.conftest import Do, Sql, ids
@@ -195,6 +197,19 @@ def test_an_event_that_was_stored_as_text_is_read_as_airlocks_relay_reads_it(
     add(sql, clock, json.dumps(json.dumps(event("e-1"))))
     drain(hf)
     assert [call[0].id for call in handled] == ["e-1"]
+
+
+def test_what_sends_events_on_gets_them_as_they_are_stored(
+    do: Do, outbox: AirlockOutbox, sql: Sql, clock: Clock
+) -> None:
+    row = add(sql, clock, event("e-1", type="any.type"), event_type="any.type", partition_key="p")
+    [lease] = do(flows.claim(outbox.tables, {"*": Takes(None)}, 10, "w"))
+    assert (lease.id, lease.key, from_structured(lease.payload)) == (
+        row,
+        "p",
+        from_structured(json.dumps(event("e-1", type="any.type"))),
+    )
+    assert settle(do, outbox, done(lease)).done == {row}
 
 
 def test_a_handler_takes_the_event_alone(outbox: AirlockOutbox) -> None:

@@ -54,13 +54,19 @@ class Taken(NamedTuple):
 
 
 class Takes(NamedTuple):
-    """What the handler of a type takes: the name of its one parameter ("" for none), and whether as a `CloudEvent`."""
+    """What the handler of a type takes: the name of its one parameter ("" for none), and whether as a `CloudEvent`.
 
-    parameter: str = ""
+    None for what sends events on and calls no handler: the payload is then the event in structured mode, as sinks have
+    their messages read from.
+    """
+
+    parameter: str | None = ""
     as_event: bool = False
 
     def payload(self, text: str, event: CloudEvent) -> str:
         """Write the handler's arguments: the event by its fields, or in structured mode as the row has it."""
+        if self.parameter is None:
+            return text
         if not self.parameter:
             return "{}"
         value = msgspec.json.encode(event).decode() if self.as_event else text

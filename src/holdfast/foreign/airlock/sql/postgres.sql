@@ -1,6 +1,7 @@
 -- Airlock's outbox table, on PostgreSQL: the only database that it is for.
 -- Rows are found by primary key where a holder writes: statistics that were gathered while nobody held a row make the
--- planner read the whole of a partial index instead. The value of each row of a batch is at its id's place.
+-- planner read the whole of a partial index instead. The value of each row of a batch is at its id's place. Arrays
+-- are cast once, in a `select` of their own: cast for each row, a batch of a hundred took 50 ms instead of 5.
 
 -- create: make the tables as Airlock's own migration makes them; one creator of ours at a time.
 select pg_advisory_xact_lock(hashtextextended('foreign_lock', 0));
@@ -38,6 +39,11 @@ create table if not exists foreign_meta (
 );
 insert into foreign_meta (key, value) values ('schema_version', '0') on conflict (key) do nothing;
 
+-- walk: let the planner walk the index of what is due instead of sorting, until this transaction ends.
+-- Without good statistics it expects hardly one row that is due, and would read and sort all of them at each claim:
+-- 120 ms with 20,000 of them, where the walk takes less than 1 ms.
+select set_config('enable_sort', 'off', true);
+
 -- pick: lock due messages in the order of next_retry_at, under Airlock's own condition; what another locks is skipped.
 -- The payload is measured and not read: what goes beyond the limit of a claim must not reach our memory.
 -- One that names no type is picked, too: nobody serves it, and it becomes a dead letter.
@@ -57,7 +63,7 @@ update foreign_messages m
    set status = 'IN_FLIGHT', locked_by = :holder, locked_until = :now + :lease_ms::bigint * interval '1 millisecond',
        retry_count = coalesce(m.retry_count, 0) + case when left(m.locked_by, 9) = 'holdfast/' then 1 else 0 end,
        first_attempt_at = coalesce(m.first_attempt_at, :now), last_attempt_at = :now
- where m.id = any(:ids::text::uuid[])
+ where m.id = any((select :ids::text::uuid[])::uuid[])
 returning m.id::text, m.aggregate_type, m.aggregate_id, m.event_type, m.partition_key, m.payload::text,
           m.idempotency_key, m.retry_count, date_part('epoch', m.next_retry_at) * 1000000,
           date_part('epoch', m.created_at) * 1000000, (date_part('epoch', :now) * 1000000)::bigint;
@@ -65,40 +71,52 @@ returning m.id::text, m.aggregate_type, m.aggregate_id, m.event_type, m.partitio
 -- held: lock messages, for a holder to see whether they are still its own.
 select m.id::text, m.status, m.locked_by, date_part('epoch', m.last_attempt_at) * 1000000
   from foreign_messages m
- where m.id = any(:ids::text::uuid[])
+ where m.id = any((select :ids::text::uuid[])::uuid[])
  order by m.id
    for update;
 
 -- renew: put the end of leases off.
 update foreign_messages m set locked_until = :now + :lease_ms::bigint * interval '1 millisecond'
- where m.id = any(:ids::text::uuid[]);
+ where m.id = any((select :ids::text::uuid[])::uuid[]);
 
 -- processed: write that messages are done; last_attempt_at stays, by which a repeated write is told.
+with batch as (select :ids::text::uuid[] as ids, :reasons::text[] as reasons)
 update foreign_messages m
    set status = 'PROCESSED', processed_at = :now, locked_by = null, locked_until = null,
-       error_reason = coalesce((:reasons::text[])[array_position(:ids::text::uuid[], m.id)], m.error_reason)
- where m.id = any(:ids::text::uuid[]);
+       error_reason = coalesce(
+           ((select reasons from batch))[array_position((select ids from batch), m.id)], m.error_reason)
+ where m.id = any((select ids from batch)::uuid[])
+returning m.id::text;
 
 -- put_back: give messages back, at once to their old place or after a delay, with or without a failed attempt.
+with batch as (
+    select :ids::text::uuid[] as ids, :failures::text::integer[] as failures, :delays::text::bigint[] as delays,
+           :reasons::text[] as reasons
+)
 update foreign_messages m
    set status = 'PENDING', locked_by = null, locked_until = null,
        retry_count = coalesce(m.retry_count, 0)
-                     + (:failures::text::integer[])[array_position(:ids::text::uuid[], m.id)],
-       next_retry_at = coalesce(:now + (:delays::text::bigint[])[array_position(:ids::text::uuid[], m.id)]
+                     + ((select failures from batch))[array_position((select ids from batch), m.id)],
+       next_retry_at = coalesce(:now + ((select delays from batch))[array_position((select ids from batch), m.id)]
                                      * interval '1 millisecond', m.next_retry_at),
-       error_reason = coalesce((:reasons::text[])[array_position(:ids::text::uuid[], m.id)], m.error_reason)
- where m.id = any(:ids::text::uuid[]);
+       error_reason = coalesce(
+           ((select reasons from batch))[array_position((select ids from batch), m.id)], m.error_reason)
+ where m.id = any((select ids from batch)::uuid[])
+returning m.id::text;
 
 -- bury: make dead letters, each with its reason.
+with batch as (select :ids::text::uuid[] as ids, :reasons::text[] as reasons)
 update foreign_messages m
    set status = 'FAILED', locked_by = null, locked_until = null, retry_count = coalesce(m.retry_count, 0) + 1,
-       error_reason = (:reasons::text[])[array_position(:ids::text::uuid[], m.id)]
- where m.id = any(:ids::text::uuid[]);
+       error_reason = ((select reasons from batch))[array_position((select ids from batch), m.id)]
+ where m.id = any((select ids from batch)::uuid[])
+returning m.id::text;
 
 -- strays: lock messages that one worker holds without knowing of them.
 select m.id::text
   from foreign_messages m
- where m.status in ('PENDING', 'IN_FLIGHT') and m.locked_by = :holder and m.id <> all(:known::text::uuid[])
+ where m.status in ('PENDING', 'IN_FLIGHT') and m.locked_by = :holder
+   and m.id <> all((select :known::text::uuid[])::uuid[])
    for update skip locked;
 
 -- counts: count messages by aggregate type: due, later, leased, abandoned, dead, and since when the oldest is due.
@@ -158,29 +176,29 @@ select count(*)
 
 -- due: make messages due that wait and that nobody holds.
 update foreign_messages m set next_retry_at = :now, locked_until = null
- where m.id = any(:ids::text::uuid[]) and m.status in ('PENDING', 'IN_FLIGHT')
+ where m.id = any((select :ids::text::uuid[])::uuid[]) and m.status in ('PENDING', 'IN_FLIGHT')
    and (m.locked_until is null or m.locked_until < :now)
 returning m.id::text;
 
 -- letters: lock dead letters.
 select m.id::text, m.aggregate_type, m.aggregate_id, m.event_type, m.partition_key, m.payload::text
   from foreign_messages m
- where m.id = any(:ids::text::uuid[]) and m.status = 'FAILED'
+ where m.id = any((select :ids::text::uuid[])::uuid[]) and m.status = 'FAILED'
  order by m.id
    for update;
 
 -- replay: make dead letters due, with no failed attempt; the rows and their idempotency keys stay what they are.
 update foreign_messages m
    set status = 'PENDING', retry_count = 0, next_retry_at = :now, locked_by = null, locked_until = null
- where m.id = any(:ids::text::uuid[]);
+ where m.id = any((select :ids::text::uuid[])::uuid[]);
 
 -- empty: keep no more of messages than their idempotency keys, which a producer that repeats itself must find taken.
 update foreign_messages m
    set status = 'PROCESSED', processed_at = :now, payload = '{}', payload_size = 2, error_reason = 'discarded'
- where m.id = any(:ids::text::uuid[]) and m.idempotency_key is not null;
+ where m.id = any((select :ids::text::uuid[])::uuid[]) and m.idempotency_key is not null;
 
 -- delete: delete messages that have no idempotency key.
-delete from foreign_messages m where m.id = any(:ids::text::uuid[]) and m.idempotency_key is null;
+delete from foreign_messages m where m.id = any((select :ids::text::uuid[])::uuid[]) and m.idempotency_key is null;
 
 -- kept: list the aggregate types of finished messages, by status.
 select distinct m.status, coalesce(m.aggregate_type, '')
