@@ -95,6 +95,8 @@ class RabbitMQ(Server):
     """RabbitMQ with a node name, an epmd and a distribution port of its own, all on the loopback."""
 
     name = "rabbitmq"
+    # Five seconds of work on a quiet machine.
+    start_seconds = 200
 
     def __init__(self) -> None:
         self.program = servers.need("rabbitmq")
@@ -121,7 +123,9 @@ class RabbitMQ(Server):
             "ERL_EPMD_PORT": str(self.epmd_port),
             "ERL_EPMD_ADDRESS": HOST,
             # Without it the distribution port is open on every address.
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} "
+            # Schedulers that spin while they wait take the time of other tests.
+            "+sbwt none +sbwtdcpu none +sbwtdio none",
             "RABBITMQ_IO_THREAD_POOL_SIZE": "4",
         }
 
@@ -173,6 +177,7 @@ class Kafka(Server):
     """One Kafka node (broker and controller). `advertised`: the port that clients are sent to, such as a proxy's."""
 
     name = "kafka"
+    start_seconds = 200
 
     def __init__(self, port: int | None = None, advertised: int | None = None) -> None:
         self.libraries = servers.need("kafka")

@@ -97,6 +97,7 @@ class Server:
 
     name = "server"
     stop_signal = signal.SIGTERM
+    start_seconds = START_SECONDS
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -179,7 +180,7 @@ class Server:
             )
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + self.start_seconds
         while not self._ready():
             if not self.running or time.monotonic() > deadline:
                 self.stop(signal.SIGKILL)

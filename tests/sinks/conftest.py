@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.brokers import Kafka, NatsServer, RedisServer
+from tests.brokers import Kafka, NatsServer, RabbitMQ, RedisServer
 from tests.gate import Gate
 from tests.servers import free_port
 
@@ -43,4 +43,16 @@ def redis_server() -> Iterator[RedisServer]:
 @pytest.fixture(scope="session")
 def redis_gate(redis_server: RedisServer) -> Iterator[Gate]:
     with Gate(redis_server.port) as gate:
+        yield gate
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    with RabbitMQ() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_gate(rabbitmq: RabbitMQ) -> Iterator[Gate]:
+    with Gate(rabbitmq.port) as gate:
         yield gate

@@ -9,6 +9,7 @@ from holdfast.sinks.function import Function
 from holdfast.sinks.jobs import Jobs
 from holdfast.sinks.kafka import Kafka
 from holdfast.sinks.nats import Nats
+from holdfast.sinks.rabbitmq import RabbitMQ
 from holdfast.sinks.redis import RedisStream
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Mode",
     "Nats",
     "Outcome",
+    "RabbitMQ",
     "RedisStream",
     "Refused",
     "Sink",

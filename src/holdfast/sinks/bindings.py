@@ -43,7 +43,8 @@ def packed(
         headers, body = message.event.binary(prefix)
         headers = {name: value(said) if name.startswith(prefix) else said for name, said in headers.items()}
     for name, said in message.headers.items():
-        if name.lower() not in headers and not name.lower().startswith(prefix) and not reserved(name):
+        low = name.lower()
+        if low != "content-type" and not low.startswith(prefix.lower()) and not reserved(low):
             headers[name] = said
     return headers, body
 

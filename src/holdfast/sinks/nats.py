@@ -179,7 +179,7 @@ class _Connection:
 
 
 def _reserved(name: str) -> bool:
-    return name.lower().startswith("nats-") or TOKEN.fullmatch(name) is None
+    return name.startswith("nats-") or TOKEN.fullmatch(name) is None
 
 
 def _usable(connection: _Connection) -> bool:
