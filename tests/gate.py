@@ -4,30 +4,36 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 
-from tests.proxy import Link, Proxy
+from tests.proxy import HOST, Proxy
 
 
 class Gate(Proxy):
-    """A proxy on a port of its own. It passes bytes until it is shut."""
+    """A proxy on a port of its own. It passes bytes while it is open."""
 
     def __init__(self, target_port: int) -> None:
-        self.is_shut = False
         self.losing = False
         super().__init__(target_port, protocol=None)
 
     @contextlib.contextmanager
     def shut(self) -> Iterator[None]:
-        """Reset every connection, and each new one at once, as where no server is."""
-
-        def close() -> None:
-            self.is_shut = True
-            self._reset_links()
-
-        self._call(close)
+        """Reset every connection and stop listening, as where no server is; then listen on the same port again."""
+        self._call(self._leave)
         try:
             yield
         finally:
-            self._call(lambda: setattr(self, "is_shut", False))
+            self._await(self._come_back())
+
+    def _leave(self) -> None:
+        self._server.close()
+        self._reset_links()
+
+    async def _come_back(self) -> None:
+        while True:
+            # A client of somebody else may have got the port for a moment.
+            with contextlib.suppress(OSError):
+                self._server = await asyncio.start_server(self._serve, HOST, self.port, backlog=500)
+                return
+            await asyncio.sleep(0.02)
 
     @contextlib.contextmanager
     def lost_answer(self) -> Iterator[None]:
@@ -39,12 +45,6 @@ class Gate(Proxy):
         finally:
             self._call(lambda: setattr(self, "losing", False))
         assert self.cuts > before, "no answer came that could have been lost"
-
-    async def _relay(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        if self.is_shut:
-            Link(to_client, to_client).reset()
-            return
-        await super()._relay(from_client, to_client)
 
     def _readers(self) -> tuple[Callable[[bytes], bytes | None], Callable[[bytes], bytes | None]]:
         asked = False

@@ -11,6 +11,7 @@ from holdfast.sinks.kafka import Kafka
 from holdfast.sinks.nats import Nats
 from holdfast.sinks.rabbitmq import RabbitMQ
 from holdfast.sinks.redis import RedisStream
+from holdfast.sinks.webhook import Webhook
 
 __all__ = [
     "Delivered",
@@ -27,4 +28,5 @@ __all__ = [
     "Refused",
     "Sink",
     "SinkDown",
+    "Webhook",
 ]

@@ -36,6 +36,9 @@ class Secrets:
                 found += [password or user, unquote(password or user)]
         return cls(*found)
 
+    def and_also(self, *more: str | None) -> Secrets:
+        return Secrets(*self._secrets, *more)
+
     def hide(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, "***")
