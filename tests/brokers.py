@@ -62,10 +62,9 @@ class RedisServer(Server):
 
 
 class Mosquitto(Server):
-    """An MQTT broker with one user, and a limit for one message."""
+    """An MQTT broker with one user, who may not publish below `forbidden/`."""
 
     name = "mosquitto"
-    message_limit = 200_000
 
     def __init__(self) -> None:
         self.program = servers.need("mosquitto")
@@ -77,11 +76,12 @@ class Mosquitto(Server):
             tool = shutil.which("mosquitto_passwd") or str(self.program.parent.parent / "bin" / "mosquitto_passwd")
             run([tool, "-b", "-c", str(passwords), USER, PASSWORD])
             passwords.chmod(0o644)
+        (self.folder / "acl").write_text(f"user {USER}\ntopic readwrite #\ntopic deny forbidden/#\n")
         lines = [
+            f"acl_file {self.folder / 'acl'}",
             f"listener {self.port} {HOST}",
             "allow_anonymous false",
             f"password_file {passwords}",
-            f"message_size_limit {self.message_limit}",
             "max_queued_messages 10000",
             "max_inflight_messages 100",
         ]

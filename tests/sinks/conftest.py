@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.brokers import Kafka, NatsServer, RabbitMQ, RedisServer
+from tests.brokers import Kafka, Mosquitto, NatsServer, RabbitMQ, RedisServer
 from tests.gate import Gate
 from tests.servers import free_port
 
@@ -55,4 +55,16 @@ def rabbitmq() -> Iterator[RabbitMQ]:
 @pytest.fixture(scope="session")
 def rabbitmq_gate(rabbitmq: RabbitMQ) -> Iterator[Gate]:
     with Gate(rabbitmq.port) as gate:
+        yield gate
+
+
+@pytest.fixture(scope="session")
+def mosquitto() -> Iterator[Mosquitto]:
+    with Mosquitto() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mosquitto_gate(mosquitto: Mosquitto) -> Iterator[Gate]:
+    with Gate(mosquitto.port) as gate:
         yield gate

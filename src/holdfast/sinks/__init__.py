@@ -8,6 +8,7 @@ from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome, Refus
 from holdfast.sinks.function import Function
 from holdfast.sinks.jobs import Jobs
 from holdfast.sinks.kafka import Kafka
+from holdfast.sinks.mqtt import Mqtt
 from holdfast.sinks.nats import Nats
 from holdfast.sinks.rabbitmq import RabbitMQ
 from holdfast.sinks.redis import RedisStream
@@ -21,6 +22,7 @@ __all__ = [
     "Kafka",
     "Message",
     "Mode",
+    "Mqtt",
     "Nats",
     "Outcome",
     "RabbitMQ",
