@@ -30,6 +30,7 @@ from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.schedules import Schedule
 from holdfast.store import migrate as migrate
+from holdfast.values.cloudevents import CloudEvent
 from holdfast.values.debounce import Debounce, Throttle
 from holdfast.values.queues import Rate
 from holdfast.values.retry import Cancel, Retry, Snooze
@@ -42,6 +43,7 @@ __all__ = [
     "Bulk",
     "BulkHandler",
     "Cancel",
+    "CloudEvent",
     "ConfigError",
     "Conflict",
     "Continue",

@@ -46,14 +46,15 @@ class Holdfast(Receives):
         queues: those to serve; by default all that the handlers name. concurrency: attempts at once.
         poll: the longest pause between two looks at the queues. drain: how long handlers may finish at a stop.
         name: what the worker's id begins with. buffer: the most jobs to claim ahead.
-        ring: share the keys with the other workers that do so, by bucket. Defaults: see `Worker`.
+        ring: share the keys with the other workers that do so, by bucket. receive: False leaves the messages of brokers
+        to other workers. Defaults: see `Worker`.
         """
         from holdfast.worker import Served, Worker
 
         only_options("hf.worker()", options, WorkerKeywords.__annotations__)
         home, *others = (Served(store, self.foreign.served_on(store)) for store in self.stores)
         also = [served for served in others if served.sources]
-        return Worker(self.context, self.handlers, home.sources, also, **options)
+        return Worker(self.context, self.handlers, home.sources, also, receptions=self.receptions, **options)
 
     def migrate(self) -> list[str]:
         """Bring Holdfast's own tables to this library's version and return the names of the migrations that ran."""

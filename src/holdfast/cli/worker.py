@@ -35,6 +35,7 @@ LEVELS = ("debug", "info", "warning", "error")
 @click.option("--processes", type=click.IntRange(1, 512), default=1, show_default=True, help="For more cores.")
 @click.option("--name", help="What the worker's id begins with.  [default: the host's name]")
 @click.option("--ring", is_flag=True, default=None, help="Share keys with other workers of the ring, by bucket.")
+@click.option("--no-receive", is_flag=True, help="Leave the messages of brokers to other workers.")
 @click.option("--no-notify", is_flag=True, help="Wake by polling alone.")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
@@ -44,6 +45,7 @@ def worker(
     queues: str | None,
     lease: timedelta | None,
     processes: int,
+    no_receive: bool,
     no_notify: bool,
     log_level: str,
     log_json: bool,
@@ -73,6 +75,8 @@ def worker(
     for store in holdfast.stores:
         _check_tables(holdfast, store)
     options = {option: value for option, value in said.items() if value is not None}
+    if no_receive:
+        options["receive"] = False
     if queues is not None:
         options["queues"] = queue_names(queues)
     from holdfast.worker.process import main

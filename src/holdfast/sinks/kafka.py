@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from holdfast.errors import ConfigError
+from holdfast.inbox.base import Consumer
 from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome, Refused, SinkDown
 from holdfast.sinks.bindings import header_bytes, packed
 from holdfast.sinks.link import Link, Secrets
@@ -76,8 +78,8 @@ class Kafka:
 
     Binary mode has the attributes in headers `ce_…`. timeout: seconds until the outcome of a message counts as unknown.
     message_bytes: what is larger is refused before it is sent, as by most producers; the broker's own limit is
-    `message.max.bytes`, and holds for a batch, too. options: passed on to `AIOKafkaProducer`
-    (security_protocol, sasl_mechanism, ssl_context, compression_type, …).
+    `message.max.bytes`, and holds for a batch, too. group: for `hf.receive`, the group of consumers. options: passed on
+    to `AIOKafkaProducer`, and to the consumer what it takes (security_protocol, sasl_mechanism, ssl_context, …).
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Kafka:
         servers: str | Sequence[str] = "localhost:9092",
         *,
         topic: str,
+        group: str | None = None,
         mode: Mode = "binary",
         timeout: float = 30.0,
         connect_timeout: float = 10.0,
@@ -94,6 +97,7 @@ class Kafka:
         require("aiokafka", "kafka")
         self._servers = texts("servers", servers)
         self._topic = Template("topic", topic, NAMING)
+        self._group = group
         self._mode = mode_of(mode)
         self._timeout = seconds("timeout", timeout)
         self._connect_timeout = seconds("connect_timeout", connect_timeout)
@@ -132,6 +136,15 @@ class Kafka:
         except SinkDown as down:
             this.give_up(down.reason)
             return None
+
+    def consumer(self) -> Consumer:
+        """Make a consumer, for `hf.receive`. Raises: ConfigError without a group, or with fields in the topic."""
+        from holdfast.inbox.kafka import KafkaConsumer
+
+        if self._group is None or self._topic.fields:
+            rule = "messages are received by a group, from a topic without fields: Kafka(…, topic=…, group=…)"
+            raise ConfigError("broker", rule, self)
+        return KafkaConsumer(self._servers, self._topic.text, self._group, self._options)
 
     async def close(self) -> None:
         """Close the producer; what it had not sent it never will."""

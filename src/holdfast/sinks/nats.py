@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import ConfigError
+from holdfast.inbox.base import Consumer
 from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome, Refused
 from holdfast.sinks.bindings import TOKEN, header_bytes, packed, percent, printable
 from holdfast.sinks.link import Link, Secrets
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
 # Blanks, wildcards and control characters, and dots that would make an empty token.
+FILTER = Naming(re.compile(r"[\s\x00-\x1f\x7f]"), 1_000)
 NAMING = Naming(re.compile(r"[\s*>\x00-\x1f\x7f]|(?<=\.)\.|^\.|\.$"), 1_000)
 # What the server counts beside payload and header lines: the first line and the last, both of the header block.
 _HEADER_FRAME = 12
@@ -34,7 +37,9 @@ class Nats:
 
     The event's id is the `Nats-Msg-Id`, so that a stream drops a repeated message within its duplicate window. Binary
     mode has the attributes in headers `ce-…`. stream: refuse to be stored in another stream than this. timeout: seconds
-    until the outcome of a message counts as unknown. options: passed on to `nats.connect` (tls, user_credentials, …).
+    until the outcome of a message counts as unknown. group: for `hf.receive`, the name of the durable consumer of the
+    stream that its members share; the subject may then have wildcards. options: passed on to `nats.connect` (tls,
+    user_credentials, …).
     """
 
     def __init__(
@@ -43,6 +48,7 @@ class Nats:
         *,
         subject: str,
         stream: str | None = None,
+        group: str | None = None,
         mode: Mode = "binary",
         timeout: float = 10.0,
         connect_timeout: float = 5.0,
@@ -50,8 +56,9 @@ class Nats:
     ) -> None:
         require("nats", "nats")
         self._servers = texts("servers", servers)
-        self._subject = Template("subject", subject, NAMING)
+        self._subject = Template("subject", subject, NAMING if group is None else FILTER)
         self._stream = stream
+        self._group = group
         self._mode = mode_of(mode)
         self._timeout = seconds("timeout", timeout)
         self._connect_timeout = seconds("connect_timeout", connect_timeout)
@@ -70,17 +77,40 @@ class Nats:
         """Close the connection."""
         await self._link.close()
 
+    def consumer(self) -> Consumer:
+        """Make a consumer, for `hf.receive`. Raises: ConfigError without a group, or with fields in the subject."""
+        from holdfast.inbox.nats import NatsConsumer
+
+        if self._group is None or self._subject.fields:
+            rule = "messages are received by a group, from a subject without fields: Nats(…, subject=…, group=…)"
+            raise ConfigError("broker", rule, self)
+        return NatsConsumer(self._receiving, self._subject.text, self._group, self._stream)
+
+    async def _receiving(self) -> Client:
+        with importing("nats", "nats"):
+            from nats.aio.client import Client
+
+        client = Client()
+        try:
+            await client.connect(self._servers, **self._settings(), error_cb=_quiet)
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    def _settings(self) -> dict[str, Any]:
+        # Without reconnects of its own: it would keep messages in a buffer and send them much later.
+        settings = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0.05}
+        return {**settings, "connect_timeout": self._connect_timeout, **self._options}
+
     async def _open(self) -> _Connection:
         with importing("nats", "nats"):
             from nats.aio.client import Client
 
-        # Without reconnects of its own: it would keep messages in a buffer and send them much later.
-        settings = {"allow_reconnect": False, "max_reconnect_attempts": 1, "reconnect_time_wait": 0.05}
         connection = _Connection(Client())
         callbacks = {"error_cb": _quiet, "closed_cb": connection.lost}
-        asked = {**settings, "connect_timeout": self._connect_timeout, **self._options, **callbacks}
         try:
-            await connection.client.connect(self._servers, **asked)
+            await connection.client.connect(self._servers, **{**self._settings(), **callbacks})
             await connection.subscribe()
         except BaseException:
             await connection.client.close()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError
+from holdfast.inbox.base import Consumer
 from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome
 from holdfast.sinks.bindings import header_bytes, packed
 from holdfast.sinks.link import Link, Secrets
@@ -53,7 +54,9 @@ class RedisStream:
 
     Each entry has the body in the field `data`, its `content-type` and, in binary mode, the attributes in fields
     `ce-…`. maxlen: about how many entries the stream keeps; all by default. message_bytes: what is larger is refused
-    before it is sent. options: passed on to `redis.asyncio.Redis.from_url` (ssl_ca_certs, username, …).
+    before it is sent. group: for `hf.receive`, the group of consumers; entries that one of them has not acknowledged
+    within `take_over` seconds go to another. options: passed on to `redis.asyncio.Redis.from_url` (ssl_ca_certs,
+    username, …).
     """
 
     def __init__(
@@ -62,6 +65,8 @@ class RedisStream:
         *,
         stream: str,
         maxlen: int | None = None,
+        group: str | None = None,
+        take_over: float = 60.0,
         mode: Mode = "structured",
         message_bytes: int = 10_000_000,
         timeout: float = 10.0,
@@ -74,6 +79,8 @@ class RedisStream:
             raise ConfigError("url", "must begin with redis://, rediss:// or unix://", self._url.partition("://")[0])
         self._stream = Template("stream", stream, NAMING)
         self._maxlen = "" if maxlen is None else str(whole("maxlen", maxlen, at_least=1))
+        self._group = group
+        self._take_over = seconds("take_over", take_over)
         self._mode = mode_of(mode)
         self._limit = whole("message_bytes", message_bytes, at_least=1_000)
         self._timeout = seconds("timeout", timeout)
@@ -98,6 +105,15 @@ class RedisStream:
     async def close(self) -> None:
         """Close the connections."""
         await self._link.close()
+
+    def consumer(self) -> Consumer:
+        """Make a consumer, for `hf.receive`. Raises: ConfigError without a group, or with fields in the stream."""
+        from holdfast.inbox.redis import RedisConsumer
+
+        if self._group is None or self._stream.fields:
+            rule = "messages are received by a group, from a stream without fields: RedisStream(…, stream=…, group=…)"
+            raise ConfigError("broker", rule, self)
+        return RedisConsumer(self._open, self._stream.text, self._group, self._take_over)
 
     async def _open(self) -> Redis:
         with importing("redis", "redis"):

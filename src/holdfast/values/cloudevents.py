@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -22,7 +21,6 @@ STRUCTURED_TYPE = "application/cloudevents+json"
 # Attributes of the specification; every other one is an extension.
 ATTRIBUTES = ("id", "source", "type", "specversion", "subject", "time", "datacontenttype", "dataschema")
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}")
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class CloudEvent:
     time: datetime | None = None
     datacontenttype: str | None = JSON_TYPE
     dataschema: str | None = None
-    extensions: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    extensions: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         for name in ("id", "source", "type"):

@@ -369,6 +369,7 @@ class WorkerKeywords(TypedDict, total=False):
     name: str | None
     buffer: int
     ring: bool
+    receive: bool
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ from holdfast.worker.work import BaseExecutor, Ended
 # the one for jobs that have expired have none of their own: they are short, and rare or one at a time, and reap, beat
 # and prune rest most of the time.
 CONNECTIONS_PER_STORE = 7
+# And one for each broker that messages come from, up to this.
+CONNECTIONS_FOR_MESSAGES = 4
 
 
 class Served(NamedTuple):
@@ -51,14 +53,17 @@ class Known(NamedTuple):
 class Branch:
     """One store with its sources: the worker's own connections there, its patience with it, and its settler.
 
-    `first` is the application's own store, where the worker's registry is kept.
+    `first` is the application's own store, where the worker's registry is kept. receiving: from how many brokers
+    messages come to it.
     """
 
-    def __init__(self, served: Served, *, first: bool, said: Mapping[str, QueueSettings] | None = None) -> None:
+    def __init__(
+        self, served: Served, *, first: bool, said: Mapping[str, QueueSettings] | None = None, receiving: int = 0
+    ) -> None:
         # The application's own object, on which handlers' transactions run. They may use up its connections; what
         # keeps their leases alive must not wait for one.
         self.home = served.store
-        self.store = served.store.beside(CONNECTIONS_PER_STORE)
+        self.store = served.store.beside(CONNECTIONS_PER_STORE + min(receiving, CONNECTIONS_FOR_MESSAGES))
         self.sources = served.sources
         self.first = first
         self.has_our_tables = first or any(source.ours for source in served.sources)

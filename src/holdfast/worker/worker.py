@@ -41,6 +41,7 @@ from holdfast.worker.holdings import Holdings
 from holdfast.worker.host import Host
 from holdfast.worker.outcomes import Outcomes
 from holdfast.worker.pauses import Pauses
+from holdfast.worker.receiving import Intake, Received, Receiving
 from holdfast.worker.rounds import rounds_on
 from holdfast.worker.rounds.base import RoundContext
 from holdfast.worker.settler import Settler
@@ -53,6 +54,7 @@ BUFFER_LIMIT = 2_000
 # At a stop: how long a claim under way may take to come to its end, how long outcomes may take to be written beyond the
 # drain time and at the very end, and how long a last word to the database may take, also when all must end at once.
 CLAIM_ENDS_SECONDS = 2.0
+RECEIVING_ENDS_SECONDS = 10.0
 LEAST_FLUSH_SECONDS = 3.0
 LAST_FLUSH_SECONDS = 1.0
 LAST_WORD_SECONDS = 3.0
@@ -65,8 +67,8 @@ class Worker:
     queues: those to serve; by default all that the handlers name. concurrency: attempts at once.
     poll: the longest pause between two looks at the queues, with jitter. drain: seconds that running handlers get to
     finish at a stop; then async ones are cancelled, and what is left goes back to its queue. name: a prefix of the
-    worker's id in the registry. ring: share keys with the other workers that do so, by bucket. It installs no signal
-    handlers and never exits the process.
+    worker's id in the registry. ring: share keys with the other workers that do so, by bucket. receive: consume the
+    messages that the handlers of these queues receive. It installs no signal handlers and never exits the process.
     also: further stores with sources of theirs; the registry stays on the application's own store.
     If a part of it breaks from inside, it stops and says so as a TaskGroup would: the task inside `async with` is
     cancelled, and the block ends with WorkerFailed; `run` raises the same.
@@ -78,6 +80,7 @@ class Worker:
         handlers: Mapping[str, Registration[..., Any]],
         foreign: Sequence[Source] = (),
         also: Sequence[Served] = (),
+        receptions: Sequence[Received] = (),
         *,
         queues: Sequence[str] | None = None,
         concurrency: int = 20,
@@ -86,6 +89,7 @@ class Worker:
         name: str | None = None,
         buffer: int = BUFFER_LIMIT,
         ring: bool = False,
+        receive: bool = True,
     ) -> None:
         self.context = context
         self.id = f"{text(name or socket.gethostname()[:60], 'name', 60)}-{os.getpid()}-{new_id()[-12:]}"
@@ -97,6 +101,8 @@ class Worker:
         self.ring = bool(switch(ring, "ring"))
         # A job of any kind may be enqueued to any queue, so queues that were named are served for all kinds.
         self.handlers = {kind: h for kind, h in handlers.items() if h.options.queue in self.queues or queues}
+        # Those who serve the queue of a handler also fetch its messages.
+        self.receptions = [one for one in receptions if switch(receive, "receive") and one.queue in self.queues]
         self.branches = self._branches(foreign, also)
         self.sources = [source for branch in self.branches for source in branch.sources]
         if not self.sources:
@@ -112,6 +118,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
+        self._intake = Intake()
         self._why = ""
 
     def _branches(self, foreign: Sequence[Source], also: Sequence[Served]) -> list[Branch]:
@@ -119,7 +126,8 @@ class Worker:
         ours = [JobsSource(self.queues, self.handlers, floors=store.dialect.keeps_dead_rows)] if self.handlers else []
         first = Served(store, [*ours, *(source for source in foreign if source.handlers)])
         said = {name: one.settings for name, one in self.context.queues.items() if not one.settings.is_plain}
-        return [Branch(first, first=True, said=said), *(Branch(served, first=False, said=said) for served in also)]
+        home = Branch(first, first=True, said=said, receiving=len(self.receptions))
+        return [home, *(Branch(served, first=False, said=said) for served in also)]
 
     # Life
 
@@ -185,7 +193,8 @@ class Worker:
         self._wake = wake
         self._claim_tasks = [asyncio.create_task(one.serve(), name="holdfast-claiming") for one in self.claims]
         self._helpers = [task for branch in self.branches for task in self._helpers_of(branch)]
-        for task in (*self._claim_tasks, *self._helpers, *self.slots.start()):
+        receiving = self._intake.start([self._receiving(one) for one in self.receptions])
+        for task in (*self._claim_tasks, *receiving, *self._helpers, *self.slots.start()):
             task.add_done_callback(self._on_helper_end)
         context.wakers.add(self._wake_from_any_thread)
 
@@ -193,6 +202,11 @@ class Worker:
         return Claiming(
             self.context, self.id, branch, self.slots, self.demand, self.holdings, self._stopping, self.poll
         )
+
+    def _receiving(self, received: Received) -> Receiving:
+        """Make what receives the messages of one broker, which become jobs of the application's own store."""
+        home, emit = self.branches[0], self.context.events.emit
+        return Receiving(received, self.id, home.patience.outlive, emit, self._stopping, home.wake.set)
 
     def _helpers_of(self, branch: Branch) -> list[asyncio.Task[None]]:
         """Start what runs beside the claims of one store."""
@@ -292,7 +306,9 @@ class Worker:
         """Give the buffer back, let handlers finish, release what is left, write every outcome."""
         deadline = time.monotonic() + self.drain
         released = self.holdings.give_back(self.holdings.take_back())
-        await self._finish_claiming()
+        ends = self._unless(self._at_once, self._intake.ended(), min(self.drain, RECEIVING_ENDS_SECONDS))
+        await asyncio.gather(self._finish_claiming(), ends)
+        await self._intake.cut_short()
         first = self.branches[0].store
         if not self._at_once.is_set():
             await self._say(first, registry.mark(self.id, "draining"))
