@@ -13,8 +13,9 @@ from holdfast import chains
 from holdfast.errors import LeaseLost, LeasesLost
 from holdfast.flow import Columns, Rows, Statement, Steps, ask, flow, number_of, text_of
 from holdfast.jobs.enqueueing import enqueue_many
-from holdfast.life.door import consequences, leaving
+from holdfast.life.door import Left, consequences, leaving
 from holdfast.life.source import Settled
+from holdfast.lines import LinedLease
 from holdfast.results import WAITED_FOR
 from holdfast.values.options import KEY_LENGTH, text
 from holdfast.values.rows import Completion, Continued, End, Finish, Held, Lease, NewJob, Park, PutBack
@@ -35,7 +36,7 @@ def held_columns(leases: Iterable[Held | Lease | Finish]) -> Columns:
 
 
 @flow
-def settle(ends: Sequence[End] = ()) -> Steps[Settled]:
+def settle(ends: Sequence[End] = (), lined: Sequence[LinedLease] = ()) -> Steps[Settled]:
     """Write how a batch of leases ended: finished rows move, others return or wait, lost ones change
     nothing.
 
@@ -44,12 +45,15 @@ def settle(ends: Sequence[End] = ()) -> Steps[Settled]:
     (a finished row with this fence, no row at all where nothing is kept, a raised fence on a returned one).
     Raises: ConfigError for a park that does not say what it waits for; nothing is written then.
     Jobs with followers are settled in a second pass, in a transaction with what follows; see `life/door.py`. Jobs that
-    continue one are added in the transaction that ends it.
+    continue one are added in the transaction that ends it. `lined` are the leases among them that have followers from
+    their claim on: they need no first pass.
     After a crash: before commit all stay leased and are reaped later; after it none of them runs again by this lease.
     """
     # The set first: it is made without a step of ours for each job, and a batch with continued ones is rare.
     if Continued in set(map(type, ends)):
         return (yield from _settle_all(ends))
+    if lined:
+        return (yield from _settle_lined(ends, lined))
     return (yield from _settle(ends))
 
 
@@ -108,6 +112,42 @@ def _settle(ends: Sequence[End]) -> Steps[Settled]:
         return Settled(written, followed=True)
     written |= yield from _written_before(missing)
     return Settled(written, {str(end.id) for end in missing} - written, followed=bool(through_door))
+
+
+def _settle_lined(ends: Sequence[End], lined: Sequence[LinedLease]) -> Steps[Settled]:
+    """Settle a batch with leases that say what follows their end, each of those with it in one transaction.
+
+    A row in which something was added since the claim, or which another holds, goes the way of all others.
+    """
+    leases = {lease.id: lease for lease in lined}
+    alike: dict[int, list[End]] = {}
+    rest: list[End] = []
+    for end in ends:
+        lease = leases.get(end.id)
+        if lease is None or lease.fence != end.fence:
+            rest.append(end)
+        else:
+            alike.setdefault(lease.bits, []).append(end)
+    settled = (yield from _settle(rest)) if rest else Settled()
+    left: list[Left] = []
+    missing: list[End] = []
+    for bits, some in sorted(alike.items()):
+        written: set[str] = set()
+        for name, batch in _writes(some):
+            # Named: nothing may follow for a row that another holds, and everything for the rest.
+            rows = yield from ask(name, batch=batch, named=True, bits=bits)
+            written |= _ids_written(batch, rows)
+        missing += [end for end in some if str(end.id) not in written]
+        left += [leaving(end, _marked(leases[end.id])) for end in some if str(end.id) in written]
+    yield from consequences(sorted(left))
+    last = (yield from _settle(missing)) if missing else Settled()
+    done = settled.done | last.done | {one.id for one in left}
+    return Settled(done, settled.lost | last.lost, followed=bool(left) or settled.followed or last.followed)
+
+
+def _marked(lease: LinedLease) -> Sequence[Any]:
+    """Return what `followed` would read of a row that nobody has touched since its claim."""
+    return str(lease.id), lease.fence, lease.queue, lease.kind, lease.key, lease.bits
 
 
 def _by_the_door(ends: Sequence[End]) -> Steps[set[str]]:

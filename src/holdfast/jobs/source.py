@@ -12,6 +12,7 @@ from holdfast.jobs.lanes import Lanes, LookBack, Start
 from holdfast.jobs.special import Special
 from holdfast.life.expiry import Backoff
 from holdfast.life.source import LearningFlow, Renewed, Settled, Source
+from holdfast.lines import LinedLease
 from holdfast.values.pauses import NOTHING_PAUSED, Paused
 from holdfast.values.queues import QueueSettings
 from holdfast.values.rows import Completion, End, Lease, PutBack, Reaped
@@ -133,8 +134,8 @@ class JobsSource:
     def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         return jobs.renew([(lease, lease.lease_ms) for lease in leases], begun)
 
-    def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
-        settling = jobs.settle(ends)
+    def settle(self, ends: Sequence[End], worker: str, leases: Sequence[Lease] = ()) -> Flow[Settled]:
+        settling = jobs.settle(ends, [lease for lease in leases if isinstance(lease, LinedLease)])
         # The set first: it is made without a step of ours for each job, and a batch with returns is rare.
         if PutBack in set(map(type, ends)) and any(isinstance(end, PutBack) and end.delay_ms is None for end in ends):
             return LearningFlow("settle", settling.start, self._step_back)

@@ -126,12 +126,17 @@ class Special:
 
 
 def _expected(before: float, claimed: lines.Claimed, limit: int) -> float:
-    """Say how many jobs to expect of a ticket next time: fewer tickets where lines had more than their share of the
-    claim, which makes the stints longer, and more tickets where all of them together did not fill it.
+    """Say how many jobs to expect of a ticket next time: as many as it brought now, and more where lines had more than
+    their share of the claim; fewer tickets make that share larger, and the stints longer.
+
+    What was found says nothing where all of it was of busy keys, or where there was no more to find.
     """
-    if len(claimed.leases) < limit and claimed.full:
-        return max(1.0, before / 2)
-    return min(MOST_PER_TICKET, before * 2) if claimed.deep else before
+    seen = len(claimed.leases) / max(1, len(claimed.tickets))
+    if claimed.deep:
+        return min(MOST_PER_TICKET, 2 * max(before, seen))
+    if claimed.leases and (claimed.full or len(claimed.leases) >= limit):
+        return min(MOST_PER_TICKET, max(1.0, seen))
+    return before
 
 
 class _Trip:

@@ -4,7 +4,8 @@ A row says by itself whether anything follows: `followers` holds a bit for each 
 and is null in plain rows. The statements that settle a batch leave followed rows alone, at no cost for the others; the
 flow finds them missing from the answer and settles them in a transaction that ends here. So a plain job stays one
 statement, and a follower that is added while its job is being settled is seen, or finds the job gone: both lock the
-job's row.
+job's row. Who has marked rows itself, as a claim from a limited queue does, settles them in one pass, as long as they
+hold just those bits.
 
 A surface attaches its consequence when its module is imported, under a bit of its own. What runs here locks more rows
 than one, so consequences run in the order of bits, and each gets its rows in the order of ids.

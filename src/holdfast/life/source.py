@@ -97,8 +97,8 @@ class Source(Protocol):
     def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         """Put off the end of held leases; `begun` names the jobs whose handler has been called."""
 
-    def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
-        """Write how leases ended, each job at most once.
+    def settle(self, ends: Sequence[End], worker: str, leases: Sequence[Lease] = ()) -> Flow[Settled]:
+        """Write how leases ended, each job at most once; `leases` are those of them that are not plain ones.
 
         Lenient: what an earlier try of the same batch wrote counts as written.
         Raises: Conflict, before anything is written, for a park where the tables have no place for one.

@@ -14,10 +14,11 @@ A job without a key stands in no line. A line that got nothing is closed, or cal
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from holdfast.flow import Steps, ask, flow
 from holdfast.lines.heads import Call, Head, Line, Wishes, pick
@@ -26,7 +27,7 @@ from holdfast.values.queues import QueueSettings, spent, tokens, wait_us
 from holdfast.values.rows import Lease
 
 # The most jobs of one key in one claim.
-LONGEST_STINT = 500
+LONGEST_STINT = 2_000
 # Tickets of busy keys are put aside in larger steps than a claim is long, so that a hot key does not hide the others.
 PARK_AT_ONCE = 1_000
 # How often a claim looks for more tickets when those it found were of busy keys.
@@ -37,6 +38,8 @@ class LinedLease(Lease):
     """A claimed job of a queue with order or limits: its end gives something back that others wait for."""
 
     __slots__ = ()
+    # What the claim wrote into its `followers`; a class for each, because there are few of them and many leases.
+    bits: ClassVar[int] = 0
 
 
 class StintLease(LinedLease):
@@ -64,7 +67,7 @@ class Claimed:
     again_in: float | None = None
     # Whether it saw as many tickets as it asked for: there may be more.
     full: bool = False
-    # Whether lines had more jobs than their share of the claim.
+    # Whether most lines had more jobs than their share of the claim, at its first look.
     deep: bool = False
 
 
@@ -166,14 +169,19 @@ def _claim(asked: Asked, settings: QueueSettings, limit: int, look: int | None) 
             taken, called, more = yield from _try(asked, settings, tickets, limit - len(leases), eager)
             leases += taken
             calls += called
-            deep = deep or more
+            deep = more if turn == 1 else deep
         if not full or len(leases) >= limit:
             break
         # The tickets before are leased or put aside by now, so these are others.
-        size = min(PARK_AT_ONCE, 4 * size) if not leases else max(1, min(size, limit - len(leases)))
+        size = _more(len(found), len(leases), limit) if leases else min(PARK_AT_ONCE, 4 * size)
     # Where all tickets were of busy keys, there is more to look at.
     again = 0.0 if full and not leases else min((one.delay_us / 1e6 for one in calls if one.delay_us), default=None)
     return Claimed(leases, found, again, full, deep)
+
+
+def _more(tickets: int, leases: int, limit: int) -> int:
+    """Say how many more tickets may fill a claim, if they bring as many jobs as those before."""
+    return max(1, min(limit - leases, math.ceil((limit - leases) * tickets / leases)))
 
 
 def _tickets(asked: Asked, limit: int) -> Steps[list[Ticket]]:
@@ -232,7 +240,7 @@ class _Plan:
         self.lines: dict[str, Line] = {}
         self.free: list[Line] = []
         self.picked: dict[str, list[Head]] = {}
-        # Whether a line had more jobs than its share.
+        # Whether most lines had more jobs than their share.
         self.deep = False
 
     @property
@@ -242,21 +250,23 @@ class _Plan:
     def open(self, lines: Sequence[Line], seen: set[str] | None) -> None:
         """Note which lines have room, and whose turn it is: a line that has called a job is up when that one is seen.
 
-        `seen` None: any line that has room.
+        An ordered one is up with any of its tickets, since the oldest comes first; it calls nobody for later, except
+        where its key has a rate. `seen` None: any line that has room.
         """
         self.lines = {line.key: line for line in lines}
+        any_ticket = seen is None or (self.settings.ordered and self.settings.key_rate is None)
         self.free = [
             line
             for line in lines
-            if line.room(self.settings) != 0 and (line.called is None or seen is None or line.called in seen)
+            if line.room(self.settings) != 0 and (any_ticket or line.called is None or line.called in (seen or ()))
         ]
 
     def read(self, asked: Asked) -> Steps[None]:
         """Read the first jobs of the free lines and choose."""
         left, lines = self.limit, self.free
-        share = max(1, min(LONGEST_STINT, left // max(1, len(lines))))
+        share = max(1, min(LONGEST_STINT, math.ceil(left / max(1, len(lines)))))
         heads = yield from heads_of(asked.queue, self.settings, [line.key for line in lines], share + 1)
-        self.deep = share < LONGEST_STINT and any(len(found) > share for found in heads.values())
+        self.deep = share < LONGEST_STINT and 2 * sum(len(found) > share for found in heads.values()) > len(lines)
         for line in lines:
             allowed = [share, left, line.room(self.settings), line.starts(self.settings)]
             most = min(number for number in allowed if number is not None)
@@ -279,7 +289,16 @@ class _Plan:
         return (yield from write_lines(asked.queue, self.settings, after))
 
 
-def _lease(asked: Asked, ids: Sequence[str], bits: int, kind: type[Lease] = LinedLease) -> Steps[list[Lease]]:
+_with_these_bits: dict[tuple[type[LinedLease], int], type[LinedLease]] = {}
+
+
+def _with_bits(kind: type[LinedLease], bits: int) -> type[LinedLease]:
+    if (kind, bits) not in _with_these_bits:
+        _with_these_bits[kind, bits] = type(kind.__name__, (kind,), {"__slots__": (), "bits": bits})
+    return _with_these_bits[kind, bits]
+
+
+def _lease(asked: Asked, ids: Sequence[str], bits: int, kind: type[LinedLease] = LinedLease) -> Steps[list[Lease]]:
     """Lease jobs and return them in the order of their ids here; what others have taken meanwhile is left out."""
     if not ids:
         return []
@@ -293,5 +312,6 @@ def _lease(asked: Asked, ids: Sequence[str], bits: int, kind: type[Lease] = Line
         bits=bits,
         mask=LIMIT | LINE_BITS,
     )
-    found = {str(row[0]): kind(*row) for row in rows}
+    marked = _with_bits(kind, bits)
+    found: dict[str, Lease] = {str(row[0]): marked(*row) for row in rows}
     return [found[job] for job in ids if job in found]

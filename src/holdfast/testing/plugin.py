@@ -26,6 +26,7 @@ TOPICS = (
     "settle",
     "order",
     "limits",
+    "lines",
     "changes",
     "park",
     "pauses",

@@ -162,7 +162,7 @@ def apart(works: Iterable[Work], paused: Paused) -> tuple[list[Work], list[Work]
     for work in works:
         lease = work.lease
         line = (lease.queue, lease.key)
-        if paused.holds(lease.queue, lease.kind) or (lease.__class__ is StintLease and line in held_up):
+        if paused.holds(lease.queue, lease.kind) or (isinstance(lease, StintLease) and line in held_up):
             held_up.add(line)
             back.append(work)
         else:

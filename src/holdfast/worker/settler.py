@@ -11,7 +11,7 @@ from holdfast import events
 from holdfast.errors import StoreError, UniqueViolation, UnknownFollowers
 from holdfast.flow import Flow
 from holdfast.values.failure import words
-from holdfast.values.rows import Continued, End, Finish
+from holdfast.values.rows import Continued, End, Finish, Lease
 from holdfast.waits import Waits
 from holdfast.worker.outcomes import Outcomes, measures
 from holdfast.worker.work import Ended
@@ -114,9 +114,10 @@ class Settler:
 
     async def _settle(self, batch: list[Ended]) -> None:
         ends = [ended.write for ended in batch if ended.write is not None]
+        leases = [ended.work.lease for ended in batch if ended.work.lease.__class__ is not Lease]
         source, asked_at = batch[0].work.source, time.monotonic()
         try:
-            settled = await self._run(source.settle(ends, self._worker))
+            settled = await self._run(source.settle(ends, self._worker, leases))
         except Exception as error:
             await self._settle_apart(batch, error)
             return

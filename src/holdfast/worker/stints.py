@@ -34,7 +34,7 @@ class Stints:
         last: dict[object, Work] = {}
         for work in works:
             lease = work.lease
-            if lease.__class__ is not StintLease:
+            if not isinstance(lease, StintLease):
                 heads.append(work)
                 continue
             line = (work.source, lease.queue, lease.key)

@@ -89,7 +89,7 @@ class DurableSteps(ForeignSource):
     def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         return durable_transport.renew(self.tables, leases, worker)
 
-    def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
+    def settle(self, ends: Sequence[End], worker: str, leases: Sequence[Lease] = ()) -> Flow[Settled]:
         return durable_transport.settle(self.tables, ends, worker)
 
     def complete(self, completion: Completion, worker: str) -> Flow[None]:

@@ -161,7 +161,7 @@ class PdoQueue(ForeignSource):
     def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         return pdo.renew(self.tables, leases, self._stamps)
 
-    def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
+    def settle(self, ends: Sequence[End], worker: str, leases: Sequence[Lease] = ()) -> Flow[Settled]:
         return pdo.settle(self.tables, ends, self._stamps)
 
     def complete(self, completion: Completion, worker: str) -> Flow[None]:

@@ -333,6 +333,7 @@ select j.id
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    and j.followers is null  -- when unfollowed
+   and j.followers = :bits  -- when bits
    for update /*!80001 of j */;
 update json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
@@ -341,6 +342,7 @@ update json_table(:batch, '$[*]' columns (
         waits_for varchar(200) character set utf8mb4 path '$[6]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    and j.followers is null  -- when unfollowed
+   and j.followers = :bits  -- when bits
    set j.state = case when u.delay_ms is null and u.waits_for is not null and not j.cancel_requested
            then 'waiting' else 'pending' end,
        j.waits_for = u.waits_for,
@@ -370,13 +372,15 @@ update json_table(:found, '$[*]' columns (id char(36) character set ascii collat
        j.state = 'pending', j.waits_for = null;
 
 -- finish: move leased jobs to the finished table with their outcome.
--- Jobs with followers are left alone where `unfollowed` is given: their end has consequences, see `followed`.
+-- Jobs with followers are left alone where `unfollowed` is given: their end has consequences, see `followed`. Where
+-- `bits` are given, so are all whose followers are not just these.
 -- Differs: no writing CTE, so copy and delete are statements of one transaction.
 select j.id
   from json_table(:held, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    and j.followers is null  -- when unfollowed
+   and j.followers = :bits  -- when bits
    for update /*!80001 of j */;
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
@@ -398,6 +402,7 @@ select j.id, j.fence, j.available_at, j.created_at, j.leased_at, :now, j.attempt
         error longtext character set utf8mb4 path '$[4]', fingerprint varchar(64) character set utf8mb4 path '$[5]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    and j.followers is null  -- when unfollowed
+   and j.followers = :bits  -- when bits
 ;
 delete j
   from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
@@ -409,6 +414,7 @@ select j.id
         id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.fence = u.fence
    and j.followers is null  -- when unfollowed
+   and j.followers = :bits  -- when bits
    for update /*!80001 of j */;
 insert into holdfast_dropped (at, ids) values (:now, :found);
 delete j

@@ -334,6 +334,7 @@ update holdfast_jobs j
    and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
    and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]
    and j.followers is null  -- when unfollowed
+   and j.followers = :bits::integer  -- when bits
 returning j.id::text, case when :channel::text is not null and j.state <> 'waiting'
     and coalesce(((select delay_ms from held))[width_bucket(j.id, (select id from held))], 0) = 0
     then pg_notify(:channel, j.queue)::text end;
@@ -350,7 +351,8 @@ returning id::text, case when :channel::text is not null then pg_notify(:channel
 -- finish: move leased jobs to the finished table with their outcome.
 -- What is the same for all comes as an array of one, or of none for NULL: a text is found in an array by walking to it.
 -- One NULL answers for all of them.
--- Jobs with followers are left alone where `unfollowed` is given: their end has consequences, see `followed`.
+-- Jobs with followers are left alone where `unfollowed` is given: their end has consequences, see `followed`. Where
+-- `bits` are given, so are all whose followers are not just these.
 -- bind: once fence, outcome
 with held as materialized (select :id::text::uuid[] as id, :fence::text::bigint[] as fence),
 gone as (
@@ -360,6 +362,7 @@ gone as (
        and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
                      else ((select fence from held))[width_bucket(j.id, (select id from held))] end
        and j.followers is null  -- when unfollowed
+       and j.followers = :bits::integer  -- when bits
     returning j.*, width_bucket(j.id, (select id from held)) as n),
 kept as (
     insert into holdfast_finished
@@ -394,6 +397,7 @@ gone as (
        and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
                      else ((select fence from held))[width_bucket(j.id, (select id from held))] end
        and j.followers is null  -- when unfollowed
+       and j.followers = :bits::integer  -- when bits
     returning j.id),
 noted as (
     insert into holdfast_dropped (at, ids)

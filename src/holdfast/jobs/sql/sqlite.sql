@@ -261,6 +261,7 @@ update holdfast_jobs
           from json_each(:batch)) u
  where holdfast_jobs.id = u.id and holdfast_jobs.fence = u.fence
    and holdfast_jobs.followers is null  -- when unfollowed
+   and holdfast_jobs.followers = :bits  -- when bits
 returning id;
 
 -- wake: make jobs due that wait for something.
@@ -274,7 +275,8 @@ returning id;
 
 -- finish: move leased jobs to the finished table with their outcome.
 -- One NULL answers for all of them.
--- Jobs with followers are left alone where `unfollowed` is given: their end has consequences, see `followed`.
+-- Jobs with followers are left alone where `unfollowed` is given: their end has consequences, see `followed`. Where
+-- `bits` are given, so are all whose followers are not just these.
 -- Differs: no writing CTE, so copy and delete are two statements of one transaction. What ended alike, with nothing to
 -- store but the :outcome, comes without a :batch. As a `whole` they are answered for by changes(), and if one was lost
 -- no row answers: the flow looks which were written. Where each must be `named`, or the caller's connection may run
@@ -300,9 +302,11 @@ select j.id, j.fence, available_at, created_at, leased_at, :now, attempts, max_a
           from json_each(:batch)) u
   join holdfast_jobs j on j.id = u.id and j.fence = u.fence
    and j.followers is null  -- when unfollowed
+   and j.followers = :bits  -- when bits
 ;
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held))
    and followers is null  -- when unfollowed
+   and followers = :bits  -- when bits
 returning id  -- when named
 ;
 select null where changes() = :size  -- when whole
@@ -317,6 +321,7 @@ select null where changes() = :size  -- when whole
 insert into holdfast_dropped (at, ids) values (:now, :ids);
 delete from holdfast_jobs where (id, fence) in (select key, value from json_each(:held))
    and followers is null  -- when unfollowed
+   and followers = :bits  -- when bits
 returning id  -- when named
 ;
 select null where changes() = :size  -- when whole

@@ -134,8 +134,29 @@ select l.`key`, l.held, l.tat, l.called, l.stopped_at is not null, l.stopped_for
 -- A job for later that was never tried has not joined its line yet, except one that its line has called for later. One
 -- that was tried is there while `hold` is given, and one that waits for something else while `passing` is not.
 -- A job that waits for its parents is not there: one of them may stand behind it, in the same line.
--- Differs: no LATERAL in MariaDB, so each key is a statement of its own.
+-- Differs: no LATERAL in MariaDB. Lines with few jobs are read whole, all in one statement, which took a seventh of the
+-- time; it leaves the others to one of their own each, because it would read all that is in them. LIMIT keeps the
+-- server from looking into a line again for each of its jobs.
 -- bind: each keys
+select d.`key`, j.id, j.kind,
+       case when j.state = 'pending' and j.fence = 0 and j.available_at > :now then 'called' else j.state end,
+       j.available_at <= :now, j.attempts, j.lapses, j.waits_for, d.few is null
+  from (select u.`key`, if((select 1 from holdfast_jobs f force index (holdfast_jobs_line_idx)
+                             where f.`key` = u.`key` and f.queue = :queue
+                             limit 1 offset :few) is null, u.`key`, null) as few
+          from json_table(:many, '$[*]' columns (
+                `key` varchar(200) character set utf8mb4 collate holdfast_text path '$')) u
+         limit 1000000) d
+  left join holdfast_jobs j force index (holdfast_jobs_line_idx)
+    on j.`key` = d.few and j.queue = :queue
+   and (j.available_at <= :now or j.state <> 'pending' or (j.fence = 0 and j.followers & :bits <> 0)
+       or j.fence > 0  -- when hold
+   )
+   and (j.waits_for is null or j.waits_for <> 'parents' or j.state = 'leased'
+       or (j.state = 'pending' and j.available_at <= :now))
+   and j.state <> 'leased'  -- when fair
+   and (j.state <> 'waiting' or j.waits_for = 'line')  -- when passing
+ order by d.`key`, j.created_at, j.id;
 select `key`, id, kind,
        case when state = 'pending' and fence = 0 and available_at > :now then 'called' else state end,
        available_at <= :now, attempts, lapses, waits_for

@@ -1,0 +1,108 @@
+"""Lines and limits at the end of jobs that a worker knows it has claimed from them, and lines of all lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import admin, jobs, lines
+from holdfast.life import door
+from holdfast.testing.clock import Clock
+from holdfast.testing.look import Do, Look
+from holdfast.testing.make import failure
+from holdfast.testing.suite_door import BIT, note
+from holdfast.testing.suite_order import ORDERED, add, done, drain, ids, line_rows, say, take
+from holdfast.values.queues import QueueSettings
+from holdfast.values.rows import End, Finish, Lease, PutBack
+
+BOTH = QueueSettings(ordered=True, concurrency=9)
+
+
+def _settle(do: Do, leases: list[Lease], ends: list[End] | None = None) -> jobs.Settled:
+    """Settle as a worker does that claimed all of these."""
+    lined = [lease for lease in leases if isinstance(lease, lines.LinedLease)]
+    return do(jobs.settle([_finish(lease) for lease in leases] if ends is None else ends, lined))
+
+
+def _finish(lease: Lease, **fields: Any) -> Finish:
+    return Finish(lease.id, lease.fence, "done", **fields)
+
+
+def _held(look: Look) -> int:
+    [[count]] = look.rows("select held from holdfast_queues")
+    return int(count)
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "dropped"])
+def test_a_claimed_stint_gives_back_what_it_held(do: Do, clock: Clock, look: Look, keep: bool) -> None:
+    say(do, BOTH)
+    add(do, "a", "a", "b", None)
+    claimed = take(do, 9, BOTH)
+    assert (_held(look), line_rows(look)) == (4, [("a", 2), ("b", 1)])
+    settled = _settle(do, claimed, [_finish(lease, keep=keep) for lease in claimed])
+    assert (settled.done, settled.lost, settled.followed) == (set(ids(claimed)), set(), True)
+    assert (_held(look), line_rows(look)) == (0, [])
+
+
+def test_a_lost_lease_gives_nothing_back_and_the_others_do(do: Do, clock: Clock, look: Look) -> None:
+    say(do, BOTH)
+    add(do, "a", "b")
+    [stale, other] = take(do, 9, BOTH)
+    clock.pass_lease(stale)
+    do(jobs.reap(exclude=[other.id]))
+    clock.advance(3_600)
+    [again] = take(do, 1, BOTH)
+    settled = _settle(do, [stale, other])
+    assert (settled.done, settled.lost) == ({other.job_id}, {stale.job_id})
+    assert (_held(look), line_rows(look)) == (1, [("a", 1)])
+    done(do, again)
+    assert (_held(look), line_rows(look)) == (0, [])
+
+
+def test_a_claimed_stint_that_is_settled_twice_gives_back_once(do: Do, clock: Clock, look: Look) -> None:
+    say(do, BOTH)
+    add(do, "a", "a", "b")
+    claimed = take(do, 9, BOTH)
+    for _ in range(2):
+        assert _settle(do, claimed[:1]).done == {claimed[0].job_id}
+    assert _held(look) == 2
+
+
+def test_what_was_said_of_a_job_since_its_claim_follows_its_end(do: Do, clock: Clock, look: Look) -> None:
+    say(do, ORDERED)
+    add(do, "a", "b")
+    claimed = take(do)
+    door.attach(BIT, note)
+    try:
+        do(jobs.follow([claimed[0].job_id], BIT))
+        assert _settle(do, claimed).done == set(ids(claimed))
+    finally:
+        door.detach(BIT)
+    told = [(line.job_id, line.actor) for line in do(admin.audit()) if line.action == "followed"]
+    assert told == [(claimed[0].job_id, "done")]
+    assert line_rows(look) == []
+
+
+def test_a_batch_of_claimed_and_plain_jobs_with_all_ends_is_settled(do: Do, clock: Clock, look: Look) -> None:
+    say(do, ORDERED)
+    add(do, "a", "a")
+    add(do, None, queue="plain")
+    first, second = take(do)
+    [plain] = do(jobs.claim("plain", limit=1))
+    ends: list[End] = [_finish(plain), PutBack(second.id, second.fence, 1_000, 0, failure()), _finish(first)]
+    assert _settle(do, [first, second], ends).done == {plain.job_id, first.job_id, second.job_id}
+    assert line_rows(look) == [("a", 0)]
+    clock.advance(1)
+    assert drain(do) == [second.job_id]
+
+
+def test_long_and_short_lines_are_read_in_their_order(do: Do, clock: Clock) -> None:
+    say(do, ORDERED)
+    long = add(do, *["long"] * 40)
+    short = {key: add(do, key, key) for key in ("a", "b", "c")}
+    claimed = take(do, 99)
+    of = {key: [lease.job_id for lease in claimed if lease.key == key] for key in ("long", *short)}
+    assert of == {"long": long[: len(of["long"])], **short}
+    done(do, *claimed)
+    assert [*of["long"], *drain(do, limit=99)] == long
