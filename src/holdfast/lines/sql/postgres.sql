@@ -166,20 +166,21 @@ update holdfast_jobs set state = 'waiting', waits_for = 'line'
 update holdfast_jobs j
    set state = 'pending', waits_for = null, available_at = :now + u.delay_us * interval '1 microsecond',
        followers = coalesce(j.followers, 0) | :bit::integer
-  from unnest(:id::text::uuid[], :delay_us::text::bigint[]) as u (id, delay_us)
+  from unnest((select :id::text::uuid[]), (select :delay_us::text::bigint[])) as u (id, delay_us)
  where j.id = u.id and j.state <> 'leased';
 
 -- lines_write: store what lines hold, what they have used of their rates, and whom they have called.
+-- The lists are selected so that the planner does not count them: for 200 keys it read all lines of the queue.
 update holdfast_lines l
    set held = u.held, tat = u.tat, called = u.called
-  from unnest(:key::text[], :held::text::integer[], :tat::text::bigint[], :called::text::uuid[])
-       as u (key, held, tat, called)
+  from unnest((select :key::text[]), (select :held::text::integer[]), (select :tat::text::bigint[]),
+              (select :called::text::uuid[])) as u (key, held, tat, called)
  where l.queue = :queue and l.key = u.key;
 
 -- lines_stop: stop lines until somebody starts them; for a job where one is named.
 update holdfast_lines l
    set stopped_at = :now, stopped_for = u.job, called = null
-  from unnest(:key::text[], :job::text::uuid[]) as u (key, job)
+  from unnest((select :key::text[]), (select :job::text::uuid[])) as u (key, job)
  where l.queue = :queue and l.key = u.key and l.stopped_at is null
 returning l.key;
 
