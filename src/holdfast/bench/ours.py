@@ -19,17 +19,19 @@ from holdfast import Holdfast, Job, Retry, admin
 from holdfast.handlers import Bound
 
 if TYPE_CHECKING:
-    from holdfast import Bulk
+    from holdfast import Bulk, Continue
     from holdfast.bench.effects import Effects
 else:
     # An older checkout has none.
-    Bulk = getattr(holdfast, "Bulk", None)
+    Bulk, Continue = (getattr(holdfast, name, None) for name in ("Bulk", "Continue"))
 
 KEPT, DELETED, STAMPED = "kept", "deleted", "stamped"
 # Attempts at once. A no-op handler never waits, so more slots change little; the default of a worker is 20.
 CONCURRENCY = 20
 # Jobs that share a commit are as many as run at once, so this is what the guide advises for them.
 CONCURRENCY_TOGETHER = 50
+# The jobs of a batch, with the one that runs after the others.
+BATCH = 10_000
 
 
 # Queues with order and limits, by name: what is said of them. The limit is one that is never reached.
@@ -54,6 +56,7 @@ class Ours:
         self._kinds: dict[str, tuple[str, Any, dict[str, Any]]] = {
             "async def": ("job", self._noop_async, {}),
             "keyed": ("job", self._noop_async, {"key": "order:{order}"}),
+            "chain of two": ("job", self._continued, {}),
             "def": ("job", self._noop_def, {}),
             "effect, async def": ("job", self._effect_async, {}),
             "effect, def": ("job", self._effect_def, {}),
@@ -111,7 +114,7 @@ class Ours:
     async def clear(self) -> None:
         empty = "delete from" if self.app.store.embedded else "truncate table"
         with self.app.store.link() as link:
-            for table in {"jobs", "finished", "lines"}.intersection(self.app.store.dialect.tables):
+            for table in {"jobs", "finished", "lines", "joins", "waits"}.intersection(self.app.store.dialect.tables):
                 link.tell(f"{empty} {self.app.store.dialect.table(table)}")
 
     async def enqueue_one(self, count: int, handler: str = "async def", special: str = "") -> None:
@@ -144,6 +147,12 @@ class Ours:
         special: str = "",
         keys: int = 0,
     ) -> None:
+        if handler == "batch of 10,000":
+            await self._add_batches(count)
+            return
+        if handler == "chain of two":
+            # Each of them adds the other half.
+            count //= 2
         each = [self._handler(handler).using(queue=name) for name in self._queues(keep, queues, special)]
         if keys:
             # Those of a key are made once, as an application does that says the same of many jobs.
@@ -163,6 +172,13 @@ class Ours:
             return [special]
         return [KEPT if keep else DELETED] if queues == 1 else [f"queue {number}" for number in range(queues)]
 
+    async def _add_batches(self, count: int) -> None:
+        """Add jobs in batches, the one that runs after the others counted among them."""
+        noop = self._handler("async def")
+        for start in range(0, count, BATCH):
+            with self.app.batch(then=noop.bind(order=start, amount=12.5)) as batch:
+                batch.add_many(noop.bind(order=n, amount=12.5) for n in range(start + 1, min(start + BATCH, count)))
+
     async def _add(self, bound: list[Bound]) -> None:
         if self.app.store.embedded:
             self.app.enqueue_many(bound)
@@ -172,8 +188,12 @@ class Ours:
     async def drain(
         self, count: int, keep: bool, handler: str = "async def", queues: int = 1, special: str = "", keys: int = 0
     ) -> float:
-        self._handler(handler)
-        self._left = count
+        # The worker serves what is registered when it starts; jobs that are continued or waited for have this one.
+        self._handler("async def")
+        if handler != "batch of 10,000":
+            self._handler(handler)
+        # A chain ends in an even number of jobs.
+        self._left = count - count % 2 if handler == "chain of two" else count
         self._failed.clear()
         self._over.clear()
         self._loop = asyncio.get_running_loop()
@@ -215,6 +235,10 @@ class Ours:
 
     async def _noop_async(self, order: int, amount: float) -> None:
         self._count()
+
+    async def _continued(self, order: int, amount: float) -> Continue:
+        self._count()
+        return Continue(self._handler("async def").bind(order=order, amount=amount))
 
     def _noop_def(self, order: int, amount: float) -> None:
         with self._lock:

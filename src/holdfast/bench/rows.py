@@ -51,6 +51,9 @@ SPECIAL = {
     "drain, fair": Shape("fair", "fair", "lined", 10),
 }
 
+# Rows and their handlers: jobs that add others, or wait for others, when they end.
+CHAINS = {"drain, chain of two": "chain of two", "drain, batch of 10,000": "batch of 10,000"}
+
 Draining = Callable[..., Awaitable[Reading]]
 
 
@@ -76,6 +79,10 @@ def rows(size: Size, counters: Counters, *, embedded: bool) -> list[Row]:
         *(
             Row(name, "jobs/s", shape.needs, partial(special, draining, size, shape), reference="plain")
             for name, shape in SPECIAL.items()
+        ),
+        *(
+            Row(name, "jobs/s", "chains", partial(chained, draining, handler), reference="plain")
+            for name, handler in CHAINS.items()
         ),
         *(Row(name, "jobs/s", "effect", partial(effect, draining, size, handler)) for name, handler in EFFECTS.items()),
         *(Row(name, "jobs/s", "failing", partial(fail, draining, size, handler)) for name, handler in FAILING.items()),
@@ -135,6 +142,11 @@ async def special(draining: Draining, size: Size, shape: Shape, side: Side) -> R
         return await draining(side, handler="async def", count=count)
     keys = 0 if shape.each is None else max(1, count // shape.each) if shape.each else 1
     return await draining(side, handler="async def", count=count, keys=keys, special=shape.said)
+
+
+async def chained(draining: Draining, handler: str, side: Side) -> Reading:
+    """Drain jobs that are continued or waited for; the reference has as many that are neither."""
+    return await draining(side, handler="async def" if side.name == "plain" else handler)
 
 
 def enqueues_in_order(size: Size) -> list[Row]:

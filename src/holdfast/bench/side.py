@@ -22,8 +22,8 @@ ENDING = 5.0
 BY_HAND = frozenset(
     {"one", "one in tx", "one async", "many", "kept", "deleted", "def", "effect", "failing", "latency", "flow", "idle"}
 )
-# What a queue with order or limits is compared with is ours, too, so the raw loops have nothing to show there.
-LINED = frozenset({"ordered", "one key", "limited", "fair", "keyed"})
+# What queues with order or limits, and chains, are compared with is ours, too: the raw loops have nothing to show here.
+LINED = frozenset({"ordered", "one key", "limited", "fair", "keyed", "chains"})
 EVERYTHING = BY_HAND | LINED | {"queues"}
 
 

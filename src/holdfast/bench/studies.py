@@ -7,7 +7,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,12 @@ select coalesce(sum(calls), 0), coalesce(sum(total_exec_time), 0) from pg_stat_s
 BYSTANDER = """
 create table holdfast_bystander as select number as id, md5(number::text) as text from generate_series(1, 10000) number
 """
+# What leaves a transaction open that still sees the database as it is now.
+SNAPSHOT = {
+    "postgres": ("begin isolation level repeatable read", "select txid_current_snapshot()"),
+    "mysql": ("start transaction with consistent snapshot",),
+    "sqlite": ("begin", "select count(*) from sqlite_schema"),
+}
 BYSTANDER_QUERY = "select count(*), max(text) from holdfast_bystander where id between %s and %s + 500"
 
 
@@ -67,6 +73,7 @@ class Scale:
     rate: int = 4_000
     seconds: float = 300.0
     windows: int = 5
+    ordered: int = 100_000
 
     @classmethod
     def quick(cls) -> Scale:
@@ -80,6 +87,7 @@ class Scale:
             rate=200,
             seconds=2.0,
             windows=2,
+            ordered=2_000,
         )
 
 
@@ -281,6 +289,62 @@ async def memory(url: str, scale: Scale, say: Said) -> Finding:
     return Finding("memory", ("jobs done", "MB in RAM"), lines, summary)
 
 
+async def ordered(url: str, scale: Scale, say: Said) -> Finding:
+    """Drain ordered queues of three shapes: a tenth of a backlog, the whole, and the whole under a held snapshot."""
+    # How many jobs of a key there are (0: all are of one), and how many of them in all.
+    shapes = {"10 a key": (10, scale.ordered), "one key": (0, scale.ordered // 2), "a key each": (1, scale.ordered)}
+    ways = {"a tenth": (10, False), "whole": (1, False), "whole, held snapshot": (1, True)}
+    told: dict[tuple[str, str], list[tuple[float, float | None]]] = {(one, how): [] for one in shapes for how in ways}
+    async with opened(url, [OURS]) as [side]:
+        side.patience = 1_800.0
+        for number in range(scale.rounds):
+            for shape, (each, count) in shapes.items():
+                for how, (part, held) in ways.items():
+                    say(f"ordered: round {number + 1}, {shape}, {how}")
+                    told[shape, how].append(await _ordered_drain(side, count // part, each, held))
+    lines = [
+        (shape, how, shapes[shape][1] // ways[how][0], *map(_middle, zip(*rounds, strict=True)))
+        for (shape, how), rounds in told.items()
+    ]
+    columns = ("keys", "backlog", "jobs", "jobs/s", "CPU µs a job")
+    ratios = [
+        f"{shape} {_by(whole[-1], tenth[-1])}, held snapshot {_by(held[-1], whole[-1])}"
+        for shape, tenth, whole, held in zip(shapes, lines[::3], lines[1::3], lines[2::3], strict=True)
+    ]
+    return Finding("ordered", columns, lines, f"CPU of a job, whole by a tenth: {'; '.join(ratios)}")
+
+
+def _by(one: float | None, other: float | None) -> str:
+    return f"{one / other:.2f}" if one and other else "unknown"
+
+
+async def _ordered_drain(side: Side, count: int, each: int, held: bool) -> tuple[float, float | None]:
+    """Return jobs per second, and the microseconds of CPU that worker and server used for a job."""
+    await side.do("clear")
+    said = {"special": "ordered", "keys": max(1, count // each) if each else 1}
+    await side.do("enqueue_many", count=count, per_call=1_000, **said)
+    dialect = dialect_for(side.url, StoreOptions()).name
+    with _connection(side) as (raw, _), _snapshot(raw, dialect) if held else nullcontext():
+        before = side.cpu_seconds(), server_seconds(side.url)
+        seconds = await side.do("drain", count=count, keep=True, **said)
+        after = side.cpu_seconds(), server_seconds(side.url)
+    used = [None if then is None or now is None else now - then for then, now in zip(before, after, strict=True)]
+    # An embedded database is in the worker's process.
+    known = [one for one in used if one is not None]
+    return count / seconds, sum(known) * 1e6 / count if known else None
+
+
+@contextmanager
+def _snapshot(raw: Any, dialect: str) -> Iterator[None]:
+    """Hold a snapshot, as a transaction does that was left open."""
+    for statement in SNAPSHOT[dialect]:
+        raw.execute(statement).fetchone() if statement.startswith("select") else raw.execute(statement)
+    try:
+        yield
+    finally:
+        raw.execute("rollback")
+
+
 def _insist_on_postgres(url: str) -> None:
     if dialect_for(url, StoreOptions()).name != "postgres":
         raise ConfigError("url", "this study is for PostgreSQL", url)
@@ -294,4 +358,10 @@ def _connection(side: Side) -> Iterator[tuple[Any, Callable[[str], str]]]:
         yield raw, dialect.place
 
 
-STUDIES: dict[str, Study] = {"big": big, "snapshot": snapshot, "processes": processes, "memory": memory}
+STUDIES: dict[str, Study] = {
+    "big": big,
+    "snapshot": snapshot,
+    "processes": processes,
+    "memory": memory,
+    "ordered": ordered,
+}

@@ -39,7 +39,7 @@ _OPTIONS = (
     click.option("--page", type=_File, help="Write table and plot into this Markdown page, between its markers."),
     click.option(
         "--study",
-        type=click.Choice(["big", "snapshot", "processes", "memory"]),
+        type=click.Choice(["big", "snapshot", "processes", "memory", "ordered"]),
         help="One longer study instead of the rows; docs/performance.md says what each does.",
     ),
     click.option("--jobs", type=click.IntRange(1_000), help="How many jobs the memory study runs."),
