@@ -264,11 +264,14 @@ class _Plan:
     def read(self, asked: Asked) -> Steps[None]:
         """Read the first jobs of the free lines and choose."""
         left, lines = self.limit, self.free
-        share = max(1, min(LONGEST_STINT, math.ceil(left / max(1, len(lines)))))
-        heads = yield from heads_of(asked.queue, self.settings, [line.key for line in lines], share + 1)
-        self.deep = share < LONGEST_STINT and 2 * sum(len(found) > share for found in heads.values()) > len(lines)
-        for line in lines:
-            allowed = [share, left, line.room(self.settings), line.starts(self.settings)]
+        # All get a share: a line that was tried in vain would put its ticket aside, to call it again at once.
+        share, over = divmod(left, max(1, len(lines)))
+        largest = max(1, min(LONGEST_STINT, share + (over > 0)))
+        heads = yield from heads_of(asked.queue, self.settings, [line.key for line in lines], largest + 1)
+        self.deep = largest < LONGEST_STINT and 2 * sum(len(found) > largest for found in heads.values()) > len(lines)
+        for n, line in enumerate(lines):
+            own = max(1, min(LONGEST_STINT, share + (n < over)))
+            allowed = [own, left, line.room(self.settings), line.starts(self.settings)]
             most = min(number for number in allowed if number is not None)
             if most > 0:
                 found = pick(self.settings, heads.get(line.key, ()), Wishes(asked.kinds, asked.suspects, most))
