@@ -9,7 +9,7 @@ without threads.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -256,3 +256,36 @@ async def _apump(steps: Steps[T], statement: Statement, session: AsyncSession) -
         return stop.value  # type: ignore[no-any-return]
     finally:
         steps.close()
+
+
+# Several flows, one after the other, each in a transaction of its own: what one transaction should not hold at once.
+Series = Generator[Flow[Any], Any, T]
+
+
+def in_turn(work: Flow[T]) -> Series[T]:
+    """Yield the next flow of a series and return its value."""
+    return (yield work)  # type: ignore[no-any-return]
+
+
+def run_series(series: Series[T], run: Callable[[Flow[Any]], Any]) -> T:
+    """Run the flows of a series, each by `run`, and return the value of the series."""
+    try:
+        work = next(series)
+        while True:
+            work = series.send(run(work))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    finally:
+        series.close()
+
+
+async def arun_series(series: Series[T], run: Callable[[Flow[Any]], Awaitable[Any]]) -> T:
+    """The async twin of `run_series`."""
+    try:
+        work = next(series)
+        while True:
+            work = series.send(await run(work))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    finally:
+        series.close()

@@ -24,6 +24,7 @@ from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_async
 
 from holdfast import Bound, Enqueued, Holdfast, Job, JobView
+from holdfast.admin import Cancelled, Changed
 
 if not settings.configured:
     settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.dummy"}}, USE_TZ=True)
@@ -71,6 +72,12 @@ class Caller:
 
     def get(self, app: Holdfast, job: Enqueued) -> JobView:
         return app.get(job, tx=self.tx)
+
+    def cancel(self, app: Holdfast, *job: Any, **said: Any) -> Cancelled:
+        return app.cancel(*job, tx=self.tx, **said)
+
+    def change(self, app: Holdfast, *job: Any, **said: Any) -> Changed:
+        return app.change(*job, tx=self.tx, **said)
 
 
 class AsyncCaller(Caller):
@@ -122,6 +129,14 @@ class AsyncCaller(Caller):
     def get(self, app: Holdfast, job: Enqueued) -> JobView:
         found: JobView = self.wait(app.aget(job, tx=self.tx))
         return found
+
+    def cancel(self, app: Holdfast, *job: Any, **said: Any) -> Cancelled:
+        answer: Cancelled = self.wait(app.acancel(*job, tx=self.tx, **said))
+        return answer
+
+    def change(self, app: Holdfast, *job: Any, **said: Any) -> Changed:
+        answer: Changed = self.wait(app.achange(*job, tx=self.tx, **said))
+        return answer
 
 
 class Sqlite3(Caller):

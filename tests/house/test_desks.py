@@ -18,10 +18,11 @@ import pytest
 from holdfast import Holdfast
 from holdfast.admin import JobsDesk
 from holdfast.errors import ConfigError, Conflict, JobNotFound, NotSupported
-from holdfast.flow import Flow
+from holdfast.flow import Flow, run_series
 from holdfast.foreign.kinds import KINDS
 from holdfast.life.desk import CAPABILITIES, Capability, Desk
 from holdfast.life.listing import Kept, Page, Wanted
+from holdfast.values.changes import Change
 from holdfast.values.ids import new_id
 from tests.cli.conftest import add, claim, kill
 from tests.foreign import test_cli_airlock as airlock
@@ -299,6 +300,21 @@ def cancel(at: Setting) -> None:
         at.run(at.desk.cancel(at.unknown_id, "ada"))
     [line] = at.run(at.desk.audit(row_id))
     assert line.actor == "ada"
+    several = [at.add(), at.add(later=True)]
+    assert run_series(at.desk.cancel_all(Wanted(ids=tuple(several)), "ada"), at.run).cancelled == several
+
+
+def change(at: Setting) -> None:
+    row_id, held = at.add(later=True), at.add()
+    at.hold(held)
+    change = Change(priority=5, run_after=0)
+    foreseen = run_series(at.desk.change_all(Wanted(queue="mail"), change, "ada", dry_run=True), at.run)
+    assert (foreseen.changed, foreseen.left) == ([row_id], {held: "leased"})
+    assert run_series(at.desk.change_all(Wanted(queue="mail"), change, "ada"), at.run) == foreseen
+    assert at.run(at.desk.show(row_id)).priority == 5
+    assert sum(count.due for count in at.run(at.desk.counts())) == 1
+    [line] = at.run(at.desk.audit(row_id))
+    assert line.actor == "ada"
 
 
 def letters(at: Setting) -> None:
@@ -361,6 +377,7 @@ def prune(at: Setting) -> None:
 WORKS: dict[Capability, Callable[[Setting], None]] = {
     "retry": retry,
     "cancel": cancel,
+    "change": change,
     "letters": letters,
     "replay": replay,
     "discard": discard,
@@ -369,7 +386,8 @@ WORKS: dict[Capability, Callable[[Setting], None]] = {
 PART = Kept("dead", "mail")
 ASKS: dict[Capability, list[Callable[[Desk], Any]]] = {
     "retry": [lambda desk: desk.retry("1", "ada")],
-    "cancel": [lambda desk: desk.cancel("1", "ada")],
+    "cancel": [lambda desk: desk.cancel("1", "ada"), lambda desk: desk.cancel_all(Wanted(), "ada")],
+    "change": [lambda desk: desk.change_all(Wanted(), Change(priority=1), "ada")],
     "letters": [lambda desk: desk.letters(), lambda desk: desk.count_letters(), lambda desk: desk.groups()],
     "replay": [lambda desk: desk.replay(Wanted(), 1, "ada")],
     "discard": [lambda desk: desk.discard(Wanted(), 1, "ada")],

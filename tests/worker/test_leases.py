@@ -327,6 +327,38 @@ def test_a_lost_answer_to_a_claim_leaves_no_lease_behind(pg_stage: Stage, reques
     assert rows == [(1, 3)]
 
 
+def test_a_drained_worker_finishes_its_work_claims_no_more_and_ends(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.rounds.beat.Beat.every_seconds", 0.05)
+    ran: list[int] = []
+    may_end = asyncio.Event()
+
+    @stage.hf.job
+    async def act(n: int) -> None:
+        await may_end.wait()
+        ran.append(n)
+
+    async def scene() -> None:
+        worker = stage.hf.worker(concurrency=1, buffer=0, poll=0.05, drain=60)
+        running = asyncio.create_task(worker.run())
+        act.enqueue(n=1)
+        await stage.until_said(events.JobStarted)
+        answer = await stage.hf.adrain(worker.id, actor="ann")
+        assert answer.asked == [worker.id]
+        assert (await stage.hf.adrain(worker.id)).left == {worker.id: "draining"}
+        await stage.until_said(events.WorkerStopping)
+        act.enqueue(n=2)
+        assert dict(stage.sql("select id, status from holdfast_workers"))[worker.id] == "draining"
+        may_end.set()
+        await running
+
+    asyncio.run(scene())
+    assert ran == [1]
+    assert stage.sql("select state, attempts from holdfast_jobs") == [("pending", 0)]
+    assert [row[0] for row in stage.sql("select status from holdfast_workers")] == ["dead"]
+
+
 def test_the_registry_knows_the_worker_and_can_drain_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.worker.rounds.beat.Beat.every_seconds", 0.05)
 

@@ -4,6 +4,11 @@ Flows only, used by the command line and whatever else shows jobs; `JobsDesk` ha
 do belongs to `jobs`.
 """
 
+from holdfast.admin.cancelling import cancel as cancel
+from holdfast.admin.cancelling import cancel_all as cancel_all
+from holdfast.admin.cancelling import cancel_chunk as cancel_chunk
+from holdfast.admin.changing import change_all as change_all
+from holdfast.admin.changing import change_chunk as change_chunk
 from holdfast.admin.desk import JobsDesk as JobsDesk
 from holdfast.admin.jobs import ALL as ALL
 from holdfast.admin.jobs import LONGEST_LIST as LONGEST_LIST
@@ -12,7 +17,6 @@ from holdfast.admin.jobs import STATES as STATES
 from holdfast.admin.jobs import Filter as Filter
 from holdfast.admin.jobs import Replayed as Replayed
 from holdfast.admin.jobs import audit as audit
-from holdfast.admin.jobs import cancel as cancel
 from holdfast.admin.jobs import count_jobs as count_jobs
 from holdfast.admin.jobs import counts as counts
 from holdfast.admin.jobs import dead_groups as dead_groups
@@ -28,6 +32,8 @@ from holdfast.admin.pausing import HeldUp as HeldUp
 from holdfast.admin.pausing import held_up as held_up
 from holdfast.admin.pausing import pause as pause
 from holdfast.admin.pausing import resume as resume
+from holdfast.admin.picking import JobFilter as JobFilter
+from holdfast.admin.picking import meant_by as meant_by
 from holdfast.admin.queues import LineView as LineView
 from holdfast.admin.queues import change_queue as change_queue
 from holdfast.admin.queues import list_lines as list_lines
@@ -36,7 +42,10 @@ from holdfast.admin.queues import stop_lines as stop_lines
 from holdfast.admin.reading import get as get
 from holdfast.admin.reading import read as read
 from holdfast.admin.recording import prune_audit as prune_audit
+from holdfast.life.listing import Cancelled as Cancelled
+from holdfast.life.listing import Changed as Changed
 from holdfast.life.listing import Wanted as Wanted
+from holdfast.values.changes import Change as Change
 from holdfast.values.views import AuditLine as AuditLine
 from holdfast.values.views import DeadGroup as DeadGroup
 from holdfast.values.views import JobView as JobView

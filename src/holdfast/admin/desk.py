@@ -7,16 +7,18 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Literal
 
-from holdfast.admin import examine, recording
+from holdfast.admin import cancelling, changing, examine, recording
 from holdfast.admin import jobs as admin
 from holdfast.admin.family import family
 from holdfast.admin.jobs import LONGEST_LIST, STATES, Filter
+from holdfast.admin.picking import without_ids
 from holdfast.errors import ConfigError
-from holdfast.flow import Flow, Steps, flow
+from holdfast.flow import Flow, Series, Steps, flow
 from holdfast.jobs import pruning
 from holdfast.life.desk import Desk
 from holdfast.life.findings import Finding
-from holdfast.life.listing import EVERYTHING, After, Count, Family, Kept, Page, Replays, Wanted
+from holdfast.life.listing import EVERYTHING, After, Cancelled, Changed, Count, Family, Kept, Page, Replays, Wanted
+from holdfast.values.changes import Change
 from holdfast.values.ids import parse_id
 from holdfast.values.views import AuditLine, DeadGroup, JobView
 
@@ -95,7 +97,17 @@ class JobsDesk(Desk):
         return admin.retry(row_id, actor)
 
     def cancel(self, row_id: str, actor: str | None) -> Flow[Literal["cancelled", "requested"]]:
-        return admin.cancel(row_id, actor)
+        return cancelling.cancel(row_id, actor)
+
+    def cancel_all(
+        self, wanted: Wanted, actor: str | None, limit: int | None = None, dry_run: bool = False
+    ) -> Series[Cancelled]:
+        return cancelling.cancel_all(*without_ids(_filter(wanted)), actor, limit, dry_run)
+
+    def change_all(
+        self, wanted: Wanted, change: Change, actor: str | None, limit: int | None = None, dry_run: bool = False
+    ) -> Series[Changed]:
+        return changing.change_all(*without_ids(_filter(wanted)), change, actor, limit, dry_run)
 
     @flow
     def replay(self, wanted: Wanted, limit: int, actor: str | None, dry_run: bool = False) -> Steps[Replays]:

@@ -1,4 +1,4 @@
-"""What people do to jobs by hand, as flows: look, retry, cancel, replay, discard.
+"""What people do to jobs by hand, as flows: look, retry, replay, discard.
 
 The command line, `doctor` and the dashboard call these. A filter never becomes SQL text: the queries hold a line for
 each of its fields, and the dialect leaves out the lines whose field is not given.
@@ -19,7 +19,7 @@ from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
 from holdfast.flow import Columns, Steps, ask, flow, number_of, text_of
 from holdfast.life.door import Left, consequences
 from holdfast.life.listing import Wanted
-from holdfast.lines.leaving import LINE_BITS, as_in_line
+from holdfast.lines.leaving import LINE_BITS
 from holdfast.lines.stopping import start_for
 from holdfast.values.ids import parse_id
 from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
@@ -38,7 +38,6 @@ __all__ = [
     "QueueCount",
     "Replayed",
     "audit",
-    "cancel",
     "count_jobs",
     "counts",
     "dead_groups",
@@ -140,7 +139,7 @@ def show(job_id: str) -> Steps[JobView]:
 
     Raises: JobNotFound.
     """
-    rows = yield from ask("jobs_list", alone=True, limit=1, ids=[_one(job_id)])
+    rows = yield from ask("jobs_list", alone=True, limit=1, ids=[one_id(job_id)])
     if not rows:
         raise JobNotFound(job_id)
     return view_of(rows[0])
@@ -149,7 +148,7 @@ def show(job_id: str) -> Steps[JobView]:
 @flow
 def audit(job_id: str | None = None, limit: int = 50) -> Steps[list[AuditLine]]:
     """Read what was done by hand, the latest first."""
-    given: dict[str, Any] = {} if job_id is None else {"job_id": _one(job_id)}
+    given: dict[str, Any] = {} if job_id is None else {"job_id": one_id(job_id)}
     rows = yield from ask("audit_list", alone=True, limit=_limit(limit), **given)
     return [
         AuditLine(when(at), action, None if job is None else str(job), actor, decoded(detail) or {})
@@ -194,14 +193,14 @@ def run_now(job_id: str, actor: str | None) -> Steps[None]:
     Commits: its own. Raises: JobNotFound; Conflict unless the job is pending or waiting.
     After a crash: nothing happened; safe to repeat.
     """
-    job = _one(job_id)
+    job = one_id(job_id)
     for _ in range(TRIES_PER_JOB):
         if (yield from _made_due(job, actor)):
             return
-        state = yield from _state(job)
+        state = yield from state_of(job)
         if state not in ("pending", "waiting"):
             raise Conflict(f"Job {job} is {state}, and only a pending or waiting job can be made due. {_ADVICE[state]}")
-    raise _restless(job)
+    raise restless(job)
 
 
 @flow
@@ -211,7 +210,7 @@ def retry(job_id: str, actor: str | None) -> Steps[Literal["due", "replayed"]]:
     Commits: its own. Raises: JobNotFound; Conflict for a leased or done job, and where a live job holds its unique key.
     After a crash: nothing happened; safe to repeat.
     """
-    job = _one(job_id)
+    job = one_id(job_id)
     for _ in range(TRIES_PER_JOB):
         if (yield from _made_due(job, actor)):
             return "due"
@@ -221,44 +220,10 @@ def retry(job_id: str, actor: str | None) -> Steps[Literal["due", "replayed"]]:
             if answer.ids:
                 return "replayed"
             raise Conflict(f"Job {job} cannot be replayed: {_held_by(answer.conflicts[job])}")
-        state = yield from _state(job)
+        state = yield from state_of(job)
         if state in ("leased", "done"):
             raise Conflict(f"Job {job} is {state} and cannot be retried. {_ADVICE[state]}")
-    raise _restless(job)
-
-
-@flow
-def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "requested"]]:
-    """End a pending or waiting job as cancelled, or ask the worker of a leased one to stop.
-
-    It hears of that at its next renewal.
-
-    Commits: its own. Raises: JobNotFound; Conflict for a finished job.
-    After a crash: nothing happened; safe to repeat. A claim at the same moment wins or loses as a whole: the answer
-    tells whether the job had started.
-    """
-    job = _one(job_id)
-    for _ in range(TRIES_PER_JOB):
-        rows = yield from ask("cancel_pending", id=job)
-        if rows:
-            [[queue, kind, key, fence, followers]] = rows
-            yield from _record("cancel", actor, [(job, _place((queue, kind)))])
-            bits = as_in_line(key, None if followers is None else number_of(followers))
-            if bits:
-                left = Left(job, number_of(fence), queue, kind, key, bits, "cancelled", held=False)
-                yield from consequences([left])
-            return "cancelled"
-        rows = yield from ask("cancel_leased", id=job)
-        if rows:
-            [[queue, kind, worker, fence, *_]] = rows
-            detail = _place((queue, kind)) | {"worker": worker, "fence": fence}
-            yield from _record("cancel_requested", actor, [(job, detail)])
-            return "requested"
-        state = yield from _state(job)
-        if state not in ("pending", "waiting", "leased"):
-            found = "cancelled already" if state == "cancelled" else f"{state} and cannot be cancelled"
-            raise Conflict(f"Job {job} is {found}. {_CANCEL_ADVICE[state]}")
-    raise _restless(job)
+    raise restless(job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,11 +385,6 @@ _ADVICE = {
     "dead": "Replay or discard it.",
     "cancelled": "Replay or discard it.",
 }
-_CANCEL_ADVICE = {
-    "done": "Its work is finished: there is nothing left to cancel.",
-    "dead": "It does not run again unless it is replayed: discard it to be rid of it.",
-    "cancelled": "It does not run again unless it is replayed.",
-}
 
 
 def _held_by(holder: str | None) -> str:
@@ -433,18 +393,18 @@ def _held_by(holder: str | None) -> str:
     return f"job {holder} is live and holds its unique key. Wait for its end, or cancel it."
 
 
-def _state(job: str) -> Steps[str]:
-    rows = yield from ask("job_state", id=job)
+def state_of(job: str) -> Steps[str]:
+    rows = yield from ask("job_state", ids=[job])
     if not rows:
         raise JobNotFound(job)
-    return str(rows[0][0])
+    return text_of(rows[0][1])
 
 
-def _restless(job: str) -> DatabaseBusy:
+def restless(job: str) -> DatabaseBusy:
     return DatabaseBusy("busy", f"job {job} changed its state each time it was looked at")
 
 
-def _one(job_id: str) -> str:
+def one_id(job_id: str) -> str:
     """Read an id that somebody typed; what cannot be one names no job."""
     try:
         return parse_id(job_id.strip().lower())

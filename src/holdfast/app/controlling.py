@@ -1,16 +1,23 @@
-"""Control: pause and resume queues and kinds, from the application itself."""
+"""Control: pause queues and kinds, cancel and change jobs, drain workers, from the application itself."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar, Unpack
 
 from holdfast import admin, jobs
 from holdfast.app.results import Results
 from holdfast.errors import ConfigError
-from holdfast.flow import Flow
+from holdfast.flow import Flow, Series, arun_series, run_series
+from holdfast.life.listing import Cancelled, Changed, Drained
+from holdfast.values.changes import Change
 from holdfast.values.pauses import Pause, Scope
+from holdfast.values.rows import Enqueued
 
 T = TypeVar("T")
+# Jobs by id: one or several.
+Named = str | Enqueued | Iterable[str | Enqueued]
 
 
 class Controls(Results):
@@ -72,11 +79,136 @@ class Controls(Results):
         """The async twin of `pauses`."""
         return await self.store.arun(jobs.pauses())
 
-    def _control(self, work: Flow[T], tx: Any) -> T:
-        return self.store.run(work) if tx is None else self.store.run_in(tx, work, work.name)
+    def cancel(
+        self,
+        job: Named | None = None,
+        /,
+        *,
+        everything: bool = False,
+        limit: int | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+        tx: Any = None,
+        **which: Unpack[admin.JobFilter],
+    ) -> Cancelled:
+        """Cancel jobs by id, `hf.cancel(job_id)`, or by filter, `hf.cancel(queue="mail", key="order:7")`.
 
-    async def _acontrol(self, work: Flow[T], tx: Any) -> T:
-        return await (self.store.arun(work) if tx is None else self.store.arun_in(tx, work, work.name))
+        What is pending or waiting ends as cancelled; workers of leased jobs are asked to stop, which they hear at their
+        next renewal. What has ended already is left alone, and told.
+        job: an id, what an enqueue answered, or several of these. which: `state`, `queue`, `kind`, `key`, `worker`,
+        `error`, `created_after`, `created_before`; all that is given must hold. everything: every live job.
+        limit: at most this many, the oldest first. dry_run: only tell which. actor: for the audit.
+        tx: all of it in your transaction; without it, each chunk of 500 is a transaction of its own, and after an error
+        those before are done.
+        """
+        meant, ids = admin.meant_by("hf.cancel", job, everything, which)
+        return self._all(admin.cancel_all(meant, ids, actor, limit, dry_run), tx, "cancel")
+
+    async def acancel(
+        self,
+        job: Named | None = None,
+        /,
+        *,
+        everything: bool = False,
+        limit: int | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+        tx: Any = None,
+        **which: Unpack[admin.JobFilter],
+    ) -> Cancelled:
+        """The async twin of `cancel`."""
+        meant, ids = admin.meant_by("hf.acancel", job, everything, which)
+        return await self._aall(admin.cancel_all(meant, ids, actor, limit, dry_run), tx, "cancel")
+
+    def change(
+        self,
+        job: Named | None = None,
+        /,
+        *,
+        priority: int | None = None,
+        run_after: datetime | timedelta | float | None = None,
+        to_queue: str | None = None,
+        everything: bool = False,
+        limit: int | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+        tx: Any = None,
+        **which: Unpack[admin.JobFilter],
+    ) -> Changed:
+        """Change priority, time or queue of jobs that wait: `hf.change(job_id, priority=10)`.
+
+        run_after: seconds or a timedelta from now, or a datetime with a time zone; 0 makes it due. to_queue: move it.
+        A leased job is left alone, and told; so is, where a time is given, a job that waits for others to end.
+        In a queue with order or turns, a job with another time or queue joins the line of its key anew when it is due,
+        in its place by age. The rest as in `cancel`.
+        """
+        meant, ids = admin.meant_by("hf.change", job, everything, which)
+        change = Change(priority, run_after, to_queue)
+        return self._all(admin.change_all(meant, ids, change, actor, limit, dry_run), tx, "change")
+
+    async def achange(
+        self,
+        job: Named | None = None,
+        /,
+        *,
+        priority: int | None = None,
+        run_after: datetime | timedelta | float | None = None,
+        to_queue: str | None = None,
+        everything: bool = False,
+        limit: int | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+        tx: Any = None,
+        **which: Unpack[admin.JobFilter],
+    ) -> Changed:
+        """The async twin of `change`."""
+        meant, ids = admin.meant_by("hf.achange", job, everything, which)
+        change = Change(priority, run_after, to_queue)
+        return await self._aall(admin.change_all(meant, ids, change, actor, limit, dry_run), tx, "change")
+
+    def drain(
+        self,
+        worker: str | Iterable[str] | None = None,
+        /,
+        *,
+        host: str | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+    ) -> Drained:
+        """Ask workers to claim no more, finish what they run, and stop: one by its id, several, or all on a host.
+
+        Each hears of it at its next beat, within ten seconds, gives back what it has not begun, and lets running
+        handlers finish within its drain time. The registry says draining at once, and no beat takes that back.
+        """
+        from holdfast.worker.draining import drain
+
+        return self._control(drain(worker, host, actor, dry_run), None)
+
+    async def adrain(
+        self,
+        worker: str | Iterable[str] | None = None,
+        /,
+        *,
+        host: str | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+    ) -> Drained:
+        """The async twin of `drain`."""
+        from holdfast.worker.draining import drain
+
+        return await self._acontrol(drain(worker, host, actor, dry_run), None)
+
+    def _all(self, series: Series[T], tx: Any, what: str) -> T:
+        return run_series(series, lambda work: self._control(work, tx, what))
+
+    async def _aall(self, series: Series[T], tx: Any, what: str) -> T:
+        return await arun_series(series, lambda work: self._acontrol(work, tx, what))
+
+    def _control(self, work: Flow[T], tx: Any, what: str = "") -> T:
+        return self.store.run(work) if tx is None else self.store.run_in(tx, work, what or work.name)
+
+    async def _acontrol(self, work: Flow[T], tx: Any, what: str = "") -> T:
+        return await (self.store.arun(work) if tx is None else self.store.arun_in(tx, work, what or work.name))
 
 
 def _meant(call: str, queue: str | None, kind: str | None) -> tuple[Scope, str]:

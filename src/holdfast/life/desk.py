@@ -12,14 +12,16 @@ from datetime import timedelta
 from typing import ClassVar, Literal, NoReturn, get_args
 
 from holdfast.errors import NotSupported
-from holdfast.flow import Flow
+from holdfast.flow import Flow, Series
 from holdfast.life.findings import Finding
-from holdfast.life.listing import EVERYTHING, After, Count, Family, Kept, Page, Replays, Wanted
+from holdfast.life.listing import EVERYTHING, After, Cancelled, Changed, Count, Family, Kept, Page, Replays, Wanted
+from holdfast.values.changes import Change
 from holdfast.values.views import AuditLine, DeadGroup, JobView
 
 # retry: run a row as soon as possible. cancel: end a row that has not begun, or ask the worker of a running one to
-# stop. letters: keep dead letters and list them. replay, discard: act on those. prune: delete finished rows by age.
-Capability = Literal["retry", "cancel", "letters", "replay", "discard", "prune"]
+# stop. change: priority, time or queue of a row that nobody holds. letters: keep dead letters and list them. replay,
+# discard: act on those. prune: delete finished rows by age.
+Capability = Literal["retry", "cancel", "change", "letters", "replay", "discard", "prune"]
 CAPABILITIES: frozenset[Capability] = frozenset(get_args(Capability))
 
 
@@ -120,6 +122,18 @@ class Desk(ABC):
     def cancel(self, row_id: str, actor: str | None) -> Flow[Literal["cancelled", "requested"]]:
         """End a row that has not begun, or ask the worker of a running one to stop. Raises: JobNotFound, Conflict."""
         self._refuse("cancel")
+
+    def cancel_all(
+        self, wanted: Wanted, actor: str | None, limit: int | None = None, dry_run: bool = False
+    ) -> Series[Cancelled]:
+        """Cancel the rows that are wanted, in chunks; with `dry_run` only tell which."""
+        self._refuse("cancel")
+
+    def change_all(
+        self, wanted: Wanted, change: Change, actor: str | None, limit: int | None = None, dry_run: bool = False
+    ) -> Series[Changed]:
+        """Change the rows that are wanted and that nobody holds, in chunks; with `dry_run` only tell which."""
+        self._refuse("change")
 
     def replay(self, wanted: Wanted, limit: int, actor: str | None, dry_run: bool = False) -> Flow[Replays]:
         """Send up to `limit` dead letters back to their queue, the oldest first; with `dry_run` only tell which."""

@@ -126,6 +126,65 @@ class Replays:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What a cancel came to.
+
+    cancelled: ended, and never to run. requested: run now, and their workers are asked to stop them. left: by id, jobs
+    that were named and left alone, with why: how they had ended ("done", "dead", "cancelled"), "unknown" where there is
+    no such job, "no match" where they are not what else was asked for.
+    """
+
+    cancelled: list[str] = field(default_factory=list[str])
+    requested: list[str] = field(default_factory=list[str])
+    left: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def seen(self) -> set[str]:
+        return {*self.cancelled, *self.requested, *self.left}
+
+    def with_more(self, more: Cancelled) -> Cancelled:
+        return Cancelled([*self.cancelled, *more.cancelled], [*self.requested, *more.requested], self.left | more.left)
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a change came to.
+
+    changed: jobs that are now as was asked. left: by id, jobs that were found or named and left alone, with why:
+    "leased", "waits for parents" (its time is not its own), or as in `Cancelled`.
+    """
+
+    changed: list[str] = field(default_factory=list[str])
+    left: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def seen(self) -> set[str]:
+        return {*self.changed, *self.left}
+
+    def with_more(self, more: Changed) -> Changed:
+        return Changed([*self.changed, *more.changed], self.left | more.left)
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Which workers were asked to stop. left: by id, those that were named or found and are not to be asked, with why:
+    "draining" already, "dead", or "unknown" to the registry.
+    """
+
+    asked: list[str] = field(default_factory=list[str])
+    left: dict[str, str] = field(default_factory=dict[str, str])
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Relative:
     """A job that comes before or after another, with what comes after it in turn; `gone`: nothing of it is kept."""
 

@@ -30,6 +30,7 @@ TOPICS = (
     "changes",
     "park",
     "pauses",
+    "control",
     "door",
     "results",
     "reap",

@@ -7,6 +7,7 @@ from holdfast.testing.suite_batches import *  # noqa: F403
 from holdfast.testing.suite_chains import *  # noqa: F403
 from holdfast.testing.suite_changes import *  # noqa: F403
 from holdfast.testing.suite_claim import *  # noqa: F403
+from holdfast.testing.suite_control import *  # noqa: F403
 from holdfast.testing.suite_debounce import *  # noqa: F403
 from holdfast.testing.suite_declarations import *  # noqa: F403
 from holdfast.testing.suite_door import *  # noqa: F403

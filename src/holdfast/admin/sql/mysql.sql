@@ -171,10 +171,44 @@ select g.fingerprint, g.kind, g.letters, g.queues,
   join holdfast_finished f on f.id = g.latest
  order by g.letters desc, g.last_at desc;
 
--- job_state: tell where a job is in its life.
-select state from holdfast_jobs where id = :id
+-- job_state: tell where jobs are in their lives; what is finished comes last.
+select j.id, j.state
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
 union all
-select outcome from holdfast_finished where id = :id;
+select f.id, f.outcome
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
+
+-- live_look: read the live jobs that an action by hand may mean, by id; `when` as in jobs_list. Nothing is locked.
+select id, state, queue, kind, `key`, leased_by, waits_for, fence, followers, priority,
+       timestampdiff(microsecond, '1970-01-01', available_at)
+  from holdfast_jobs
+ where true
+   and state in (:states)  -- when states
+   -- when among:
+   and id in (
+       select u.job_id
+         from json_table(:among, '$[*]' columns (job_id char(36) character set ascii collate ascii_bin path '$')) u)
+   -- end
+   -- insert job_filter
+   and id > :newer_than  -- when newer_than
+ order by id
+ limit :limit;
+
+-- live_lock: lock these live jobs in the order of ids and read those that are still meant; columns as in live_look.
+-- With `skip_locked`, those that somebody has locked are left out: the holder may wait for a line that is locked here.
+-- Differs: the list is sorted already, and its order is that of the locks.
+select id, state, queue, kind, `key`, leased_by, waits_for, fence, followers, priority,
+       timestampdiff(microsecond, '1970-01-01', available_at)
+  from json_table(:among, '$[*]' columns (job_id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.job_id
+ where true
+   and state in (:states)  -- when states
+   -- insert job_filter
+   for update /*!80001 of j */
+   skip locked  -- when skip_locked
+;
 
 -- run_now: make a pending or waiting job due.
 select queue, kind from holdfast_jobs where id = :id and state <> 'leased' for update;
@@ -183,24 +217,50 @@ update holdfast_jobs
        state = 'pending', waits_for = null
  where id = :id and state <> 'leased';
 
--- cancel_pending: move a pending or waiting job to the finished table as cancelled.
--- A claim that came first leaves nothing to move.
+-- cancel_pending: move pending and waiting jobs to the finished table as cancelled.
+-- A claim that came first leaves nothing to move. The finished row of a job that lives a second time stays as it was.
 -- Differs: no writing CTE, so copy and delete are statements of one transaction.
-select queue, kind, `key`, fence, followers from holdfast_jobs where id = :id and state <> 'leased' for update;
+select j.id, j.queue, j.kind, j.`key`, j.fence, j.followers
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ where j.state <> 'leased'
+   for update /*!80001 of j */;
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
      bucket, outcome, queue, kind, `key`, unique_key, leased_by, payload, headers, progress, errors, followers)
-select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
-       lease_ms, replays, priority, bucket, 'cancelled', queue, kind, `key`, unique_key, leased_by, payload, headers,
-       progress, errors, followers
-  from holdfast_jobs
- where id = :id and state <> 'leased';
-delete from holdfast_jobs where id = :id and state <> 'leased';
+select j.id, j.fence, j.available_at, j.created_at, j.leased_at, :now, j.attempts, j.max_attempts,
+       j.lease_ms, j.replays, j.priority, j.bucket, 'cancelled', j.queue, j.kind, j.`key`, j.unique_key, j.leased_by,
+       j.payload, j.headers, j.progress, j.errors, j.followers
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+on duplicate key update id = holdfast_finished.id;
+delete j
+  from json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
 
--- cancel_leased: ask the holder of a job to stop.
-select queue, kind, leased_by, fence from holdfast_jobs where id = :id and state = 'leased' for update;
-update holdfast_jobs set cancel_requested = true
- where id = :id and state = 'leased';
+-- cancel_leased: ask the holders of jobs to stop.
+select j.id, j.queue, j.kind, j.leased_by, j.fence
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ where j.state = 'leased'
+   for update /*!80001 of j */;
+update json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+   set j.cancel_requested = true;
+
+-- change_live: change what is said of jobs that nobody holds and whose rows are locked.
+-- With `joins_anew`, they stand in no line any more, and no lease of theirs counts anywhere.
+-- Differs: an assignment sees what those before it have written, so the state comes before what it waits for.
+update json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.state <> 'leased'
+   set j.priority = coalesce(:priority, j.priority), j.queue = coalesce(:to_queue, j.queue),
+       j.available_at = coalesce(cast(:run_at as datetime(6)), :now + interval :delay_ms * 1000 microsecond,
+           j.available_at)
+       -- when joins_anew:
+       , j.state = case when j.waits_for = 'line' then 'pending' else j.state end,
+       j.waits_for = nullif(j.waits_for, 'line'), j.followers = nullif(j.followers & ~ :mask, 0)
+       -- end
+;
 
 -- finished_pick: lock finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
 -- No SKIP LOCKED: a second replay waits for the first and goes on behind it, and both lock in the order of ids.

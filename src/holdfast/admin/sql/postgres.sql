@@ -22,8 +22,8 @@
    and key = :key  -- when key
    and leased_by = :worker  -- when worker
    and id = any (:ids::uuid[])  -- when ids
-   and created_at >= :created_after::timestamptz  -- when created_after
-   and created_at < :created_before::timestamptz  -- when created_before
+   and created_at >= :created_after::text::timestamptz  -- when created_after
+   and created_at < :created_before::text::timestamptz  -- when created_before
    -- when error:
    and strpos(lower(concat(errors -> -1 ->> 'type', ': ', errors -> -1 ->> 'message')), lower(:error::text)) > 0
    -- end
@@ -135,10 +135,42 @@ select g.fingerprint, g.kind, g.count, g.queues, f.errors -> -1 ->> 'type', f.er
   join holdfast_finished f on f.id = g.latest
  order by g.count desc, g.last_at desc;
 
--- job_state: tell where a job is in its life.
-select state from holdfast_jobs where id = :id
+-- job_state: tell where jobs are in their lives; what is finished comes last.
+select id::text, state from holdfast_jobs where id = any ((select :ids::text::uuid[])::uuid[])
 union all
-select outcome from holdfast_finished where id = :id;
+select id::text, outcome from holdfast_finished where id = any ((select :ids::text::uuid[])::uuid[]);
+
+-- live_look: read the live jobs that an action by hand may mean, by id; `when` as in jobs_list. Nothing is locked.
+select id::text, state, queue, kind, key, leased_by, waits_for, fence, followers, priority,
+       (date_part('epoch', available_at) * 1000000)::text
+  from holdfast_jobs
+ where true
+   and state = any (:states::text[])  -- when states
+   and id = any ((select :among::text::uuid[])::uuid[])  -- when among
+   -- insert job_filter
+   and id > :newer_than::text::uuid  -- when newer_than
+ order by id
+ limit :limit::bigint;
+
+-- live_lock: lock these live jobs in the order of ids and read those that are still meant; columns as in live_look.
+-- With `skip_locked`, those that somebody has locked are left out: the holder may wait for a line that is locked here.
+-- Apart from the conditions, so that the planner finds the rows by primary key.
+with locked as materialized (
+    select id, state, queue, kind, key, leased_by, waits_for, fence, followers, priority, available_at, created_at,
+           errors
+      from holdfast_jobs
+     where id = any ((select :among::text::uuid[])::uuid[])
+     order by id
+       for update
+       skip locked  -- when skip_locked
+)
+select id::text, state, queue, kind, key, leased_by, waits_for, fence, followers, priority,
+       (date_part('epoch', available_at) * 1000000)::text
+  from locked
+ where true
+   and state = any (:states::text[])  -- when states
+   -- insert job_filter
+ order by id;
 
 -- run_now: make a pending or waiting job due, and wake its queue's workers at commit.
 update holdfast_jobs
@@ -147,23 +179,43 @@ update holdfast_jobs
  where id = :id and state <> 'leased'
 returning queue, kind, case when :channel::text is not null then pg_notify(:channel, queue)::text end;
 
--- cancel_pending: move a pending or waiting job to the finished table as cancelled.
--- A claim that came first leaves nothing to move.
+-- cancel_pending: move pending and waiting jobs to the finished table as cancelled.
+-- A claim that came first leaves nothing to move. The finished row of a job that lives a second time stays as it was.
 with gone as (
-    delete from holdfast_jobs where id = :id and state <> 'leased' returning *)
-insert into holdfast_finished
-    (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
-     bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, errors, followers)
-select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
-       lease_ms, replays, priority, bucket, 'cancelled', queue, kind, key, unique_key, leased_by, payload, headers,
-       progress, errors, followers
-  from gone
-returning queue, kind, key, fence, followers;
+    delete from holdfast_jobs
+     where id = any ((select :ids::text::uuid[])::uuid[]) and state <> 'leased'
+    returning *),
+kept as (
+    insert into holdfast_finished
+        (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays,
+         priority, bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, errors,
+         followers)
+    select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts, lease_ms, replays,
+           priority, bucket, 'cancelled', queue, kind, key, unique_key, leased_by, payload, headers, progress, errors,
+           followers
+      from gone
+    on conflict do nothing)
+select id::text, queue, kind, key, fence, followers from gone order by id;
 
--- cancel_leased: ask the holder of a job to stop.
+-- cancel_leased: ask the holders of jobs to stop.
 update holdfast_jobs set cancel_requested = true
- where id = :id and state = 'leased'
-returning queue, kind, leased_by, fence, case when :channel::text is not null then pg_notify(:channel, queue)::text end;
+ where id = any ((select :ids::text::uuid[])::uuid[]) and state = 'leased'
+returning id::text, queue, kind, leased_by, fence,
+    case when :channel::text is not null then pg_notify(:channel, queue)::text end;
+
+-- change_live: change what is said of jobs that nobody holds and whose rows are locked; wake their queues at commit.
+-- With `joins_anew`, they stand in no line any more, and no lease of theirs counts anywhere.
+update holdfast_jobs
+   set priority = coalesce(:priority::smallint, priority), queue = coalesce(:to_queue::text, queue),
+       available_at = coalesce(:run_at::text::timestamptz, :now + :delay_ms::bigint * interval '1 millisecond',
+           available_at)
+       -- when joins_anew:
+       , state = case when waits_for = 'line' then 'pending' else state end,
+       waits_for = nullif(waits_for, 'line'), followers = nullif(followers & ~ :mask::integer, 0)
+       -- end
+ where id = any ((select :ids::text::uuid[])::uuid[]) and state <> 'leased'
+returning case when :channel::text is not null and state = 'pending' and available_at <= :now
+    then pg_notify(:channel, queue)::text end;
 
 -- finished_pick: lock finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
 -- No SKIP LOCKED: a second replay waits for the first and goes on behind it, and both lock in the order of ids.
@@ -204,7 +256,8 @@ returning id;
 -- audit_add: record what was done to jobs by hand.
 insert into holdfast_audit (at, action, job_id, actor, detail)
 select :now, u.action, u.job_id, u.actor, u.detail::json
-  from unnest(:action::text[], :job_id::uuid[], :actor::text[], :detail::text[]) as u (action, job_id, actor, detail);
+  from unnest(:action::text[], :job_id::text::uuid[], :actor::text[], :detail::text[])
+       as u (action, job_id, actor, detail);
 
 -- audit_list: read what was done by hand, the latest first.
 select at, action, job_id, actor, detail::text

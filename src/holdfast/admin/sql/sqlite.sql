@@ -146,10 +146,36 @@ select g.fingerprint, g.kind, g.count, g.queues, iif(json_valid(f.errors), json_
   join holdfast_finished f on f.id = g.latest
  order by g.count desc, g.last_at desc;
 
--- job_state: tell where a job is in its life.
-select state from holdfast_jobs where id = :id
+-- job_state: tell where jobs are in their lives; what is finished comes last.
+select cast(id as blob), cast(state as blob) from holdfast_jobs where id in (select value from json_each(:ids))
 union all
-select outcome from holdfast_finished where id = :id;
+select cast(id as blob), cast(outcome as blob) from holdfast_finished
+ where id in (select value from json_each(:ids));
+
+-- live_look: read the live jobs that an action by hand may mean, by id; `when` as in jobs_list.
+-- Differs: a blob is what no text_factory decodes, here and in what follows.
+select cast(id as blob), cast(state as blob), cast(queue as blob), cast(kind as blob), cast(key as blob),
+       cast(leased_by as blob), cast(waits_for as blob), cast(fence as integer), cast(followers as integer),
+       cast(priority as integer), cast(available_at as integer)
+  from holdfast_jobs
+ where true
+   and state in (select value from json_each(:states))  -- when states
+   and id in (select value from json_each(:among))  -- when among
+   -- insert job_filter
+   and id > :newer_than  -- when newer_than
+ order by id
+ limit :limit;
+
+-- live_lock: read those of these live jobs that are still meant; columns as in live_look.
+-- Differs: one writer at a time, so nothing is locked and nothing is left out.
+select cast(id as blob), cast(state as blob), cast(queue as blob), cast(kind as blob), cast(key as blob),
+       cast(leased_by as blob), cast(waits_for as blob), cast(fence as integer), cast(followers as integer),
+       cast(priority as integer), cast(available_at as integer)
+  from holdfast_jobs
+ where id in (select value from json_each(:among))
+   and state in (select value from json_each(:states))  -- when states
+   -- insert job_filter
+ order by id;
 
 -- run_now: make a pending or waiting job due.
 -- Differs: least is called min, and there is nothing to notify.
@@ -159,8 +185,8 @@ update holdfast_jobs
  where id = :id and state <> 'leased'
 returning queue, kind;
 
--- cancel_pending: move a pending or waiting job to the finished table as cancelled.
--- A claim that came first leaves nothing to move.
+-- cancel_pending: move pending and waiting jobs to the finished table as cancelled.
+-- A claim that came first leaves nothing to move. The finished row of a job that lives a second time stays as it was.
 -- Differs: no writing CTE, so copy and delete are two statements of one transaction.
 insert into holdfast_finished
     (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays, priority,
@@ -169,15 +195,29 @@ select id, fence, available_at, created_at, leased_at, :now, attempts, max_attem
        lease_ms, replays, priority, bucket, 'cancelled', queue, kind, key, unique_key, leased_by, payload, headers,
        progress, errors, followers
   from holdfast_jobs
- where id = :id and state <> 'leased';
-delete from holdfast_jobs where id = :id and state <> 'leased'
-returning queue, kind, key, fence, cast(followers as integer);
+ where id in (select value from json_each(:ids)) and state <> 'leased'
+on conflict do nothing;
+delete from holdfast_jobs where id in (select value from json_each(:ids)) and state <> 'leased'
+returning cast(id as blob), cast(queue as blob), cast(kind as blob), cast(key as blob), cast(fence as integer),
+    cast(followers as integer);
 
--- cancel_leased: ask the holder of a job to stop.
+-- cancel_leased: ask the holders of jobs to stop.
 -- Differs: no booleans, and nothing to notify.
 update holdfast_jobs set cancel_requested = 1
- where id = :id and state = 'leased'
-returning queue, kind, leased_by, fence;
+ where id in (select value from json_each(:ids)) and state = 'leased'
+returning cast(id as blob), cast(queue as blob), cast(kind as blob), cast(leased_by as blob), cast(fence as integer);
+
+-- change_live: change what is said of jobs that nobody holds and whose rows are locked.
+-- With `joins_anew`, they stand in no line any more, and no lease of theirs counts anywhere.
+-- Differs: times are numbers, and there is nothing to notify.
+update holdfast_jobs
+   set priority = coalesce(:priority, priority), queue = coalesce(:to_queue, queue),
+       available_at = coalesce(:run_at, :now + :delay_ms * 1000, available_at)
+       -- when joins_anew:
+       , state = case when waits_for = 'line' then 'pending' else state end,
+       waits_for = nullif(waits_for, 'line'), followers = nullif(followers & ~ :mask, 0)
+       -- end
+ where id in (select value from json_each(:ids)) and state <> 'leased';
 
 -- finished_pick: read finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
 -- Differs: instr for strpos, || for concat; see jobs_list.

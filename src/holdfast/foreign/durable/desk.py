@@ -29,6 +29,7 @@ class DurableDesk(ForeignDesk):
     tables: DurableTables
     refusals: Mapping[Capability, str] = {
         "cancel": "knows no cancel: the step belongs to a run. Cancel the run in its engine.",
+        "change": "cannot be changed here: the engine says when and where a step runs. Change the run there.",
         "letters": _NO_LETTERS,
         "replay": _NO_LETTERS,
         "discard": _NO_LETTERS,

@@ -41,7 +41,9 @@ class PdoDesk(ForeignDesk):
         super().__init__(name, tables)
         self.refusals = {
             "cancel": "knows no cancel: the programs that share it would not hear of it. To be rid of a message that "
-            f"waits (reserved_at is null), delete its row in {tables.queries.tables[0]}."
+            f"waits (reserved_at is null), delete its row in {tables.queries.tables[0]}.",
+            "change": "cannot be changed here: the programs that share it have rules of their own. Change the row of a "
+            f"message that waits (reserved_at is null) in {tables.queries.tables[0]}.",
         }
 
     # Looking

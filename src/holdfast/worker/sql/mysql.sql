@@ -14,6 +14,16 @@ select id from holdfast_workers where id = :id for update;
 update holdfast_workers set status = :status, seen_at = :now
  where id = :id;
 
+-- workers_drain: ask live workers to stop; they hear of it at their next beat.
+select w.id
+  from json_table(:ids, '$[*]' columns (id varchar(500) character set utf8mb4 collate holdfast_text path '$')) u
+ straight_join holdfast_workers w force index (primary) on w.id = u.id
+ where w.status = 'alive'
+   for update /*!80001 of w */;
+update json_table(:found, '$[*]' columns (id varchar(500) character set utf8mb4 collate holdfast_text path '$')) u
+ straight_join holdfast_workers w force index (primary) on w.id = u.id
+   set w.status = 'draining';
+
 -- workers_bury: mark workers dead that have been silent for too long.
 -- A draining one stays draining: dead, its next beat would revive it as alive, and a beat never un-drains.
 select id from holdfast_workers

@@ -14,6 +14,11 @@ update holdfast_workers set status = :status, seen_at = :now
  where id = :id
 returning id;
 
+-- workers_drain: ask live workers to stop; they hear of it at their next beat.
+update holdfast_workers set status = 'draining'
+ where id = any (:ids::text[]) and status = 'alive'
+returning id;
+
 -- workers_bury: mark workers dead that have been silent for too long.
 -- A draining one stays draining: dead, its next beat would revive it as alive, and a beat never un-drains.
 update holdfast_workers set status = 'dead'

@@ -1,0 +1,101 @@
+"""Change priority, time or queue of live jobs by hand, by id or by filter; what a worker holds is left alone.
+
+A job that gets another time or queue leaves the line that it stands in, which calls its next one, and joins a line anew
+once it is due: in its place by age, as it is when it is enqueued. A job that was never tried holds nobody up until
+then; one that was tried holds its key, where its queue says so of retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any
+
+from holdfast.admin.jobs import Filter
+from holdfast.admin.picking import LiveJob, chosen, in_chunks, left_alone, lock, out_of_line
+from holdfast.admin.recording import record
+from holdfast.flow import Series, Steps, ask, flow
+from holdfast.life.door import consequences
+from holdfast.life.listing import Changed
+from holdfast.lines.heads import WAITS_FOR_LINE
+from holdfast.lines.leaving import LIMIT, LINE_BITS
+from holdfast.values.changes import Change
+from holdfast.values.views import iso
+
+
+def change_all(
+    meant: Filter,
+    ids: Sequence[str] | None,
+    change: Change,
+    actor: str | None,
+    limit: int | None = None,
+    dry_run: bool = False,
+) -> Series[Changed]:
+    """Change the live jobs that are meant, of these ids where some are given, the oldest first.
+
+    Commits: after each chunk. After a crash: the chunks before are done; repeat it for the rest. Where only the reply
+    to a commit was lost, the jobs of that chunk are changed and may be missing from the answer.
+    """
+    jobs, named = yield from chosen(meant, ids, limit)
+    if dry_run:
+        answers = [_foreseen(jobs, change)]
+    else:
+        act = partial(change_chunk, meant, change, actor)
+        answers = yield from in_chunks(meant, [job.id for job in jobs], act)
+    done = reduce(Changed.with_more, answers, Changed())
+    return done.with_more(Changed(left=(yield from left_alone(named, done.seen))))
+
+
+@flow
+def change_chunk(
+    meant: Filter, change: Change, actor: str | None, ids: Sequence[str], wait: bool = False
+) -> Steps[Changed]:
+    """Change those of these jobs that are still live and meant; without `wait`, what somebody has locked is left out.
+
+    Commits: its own, all or none. After a crash: nothing happened; safe to repeat.
+    """
+    jobs = yield from lock(meant, ids, wait)
+    answer = _foreseen(jobs, change)
+    free = [job for job in jobs if job.id not in answer.left]
+    if free:
+        yield from _write(free, change)
+        yield from record("change", actor, [(job.id, _detail(job, change)) for job in free])
+        if change.joins_anew:
+            told = [out_of_line(job, LINE_BITS) for job in free]
+            yield from consequences([one for one in told if one.followers])
+    return answer
+
+
+def _write(jobs: Sequence[LiveJob], change: Change) -> Steps[None]:
+    yield from ask(
+        "change_live",
+        ids=[job.id for job in jobs],
+        priority=change.priority,
+        to_queue=change.to_queue,
+        run_at=change.run_at,
+        delay_ms=change.delay_ms,
+        joins_anew=True if change.joins_anew else None,
+        mask=LIMIT | LINE_BITS,
+    )
+
+
+def _foreseen(jobs: Sequence[LiveJob], change: Change) -> Changed:
+    refused = {job.id: _why_not(job, change) for job in jobs}
+    left = {job: why for job, why in refused.items() if why is not None}
+    return Changed([job.id for job in jobs if job.id not in left], left)
+
+
+def _why_not(job: LiveJob, change: Change) -> str | None:
+    """Say why a job is left alone; None: it may be changed."""
+    if job.is_held:
+        return "leased"
+    if change.run_after is not None and job.waits_for not in (None, WAITS_FOR_LINE):
+        # What it waits for says when it goes on, and would write over any time.
+        return f"waits for {job.waits_for}"
+    return None
+
+
+def _detail(job: LiveJob, change: Change) -> dict[str, Any]:
+    before = {"priority": job.priority, "run_after": iso(job.available_at), "to_queue": job.queue}
+    now = change.given()
+    return job.place() | {"before": {name: before[name] for name in now}, "now": now}
