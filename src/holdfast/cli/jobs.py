@@ -1,4 +1,4 @@
-"""`holdfast jobs`: look at jobs, live and finished, and act on single ones."""
+"""`holdfast jobs`: look at jobs, live and finished, and act on them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast import admin
+from holdfast.cli.controls import cancel, change
 from holdfast.cli.family import print_family
 from holdfast.cli.follow import Change, Follower, changed_at
 from holdfast.cli.parse import DURATION, MOMENT, ROW_ID
@@ -50,7 +51,7 @@ TOLD_COUNTS = ("due", "scheduled", "waiting", "leased", "stale", "unread")
 
 @click.group()
 def jobs() -> None:
-    """Look at jobs, wait for them, retry them, cancel them.
+    """Look at jobs, wait for them, retry, cancel and change them.
 
     \b
     Example:
@@ -253,20 +254,8 @@ def retry(job_ids: tuple[str, ...], actor: str | None) -> None:
     act("retry", job_ids, actor, said)
 
 
-@jobs.command()
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
-@actor_option
-@store_option
-@connection_options
-def cancel(job_ids: tuple[str, ...], actor: str | None) -> None:
-    """End pending and waiting jobs as cancelled, and ask the workers of leased ones to stop.
-
-    \b
-    Example:
-      holdfast jobs cancel 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
-    """
-    said = {"cancelled": "is cancelled", "requested": "runs: its worker is asked to stop it"}
-    act("cancel", job_ids, actor, said)
+jobs.add_command(cancel)
+jobs.add_command(change)
 
 
 def act(what: Capability, job_ids: tuple[str, ...], actor: str | None, said: dict[str, str]) -> None:

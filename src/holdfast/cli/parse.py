@@ -71,6 +71,20 @@ class Moment(_MomentType):
         return datetime.now(UTC) - timedelta(seconds=seconds)
 
 
+class PointInTime(_MomentType):
+    """A time that may be to come: ISO 8601, local unless it names a zone."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return datetime.fromisoformat(str(value).strip()).astimezone(UTC)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is not a time: write 2026-05-01 or 2026-05-01T12:30+02:00", param, ctx)
+
+
 class RowId(_TextType):
     """The id of a job or row: each desk reads its own kind."""
 
@@ -82,6 +96,7 @@ class RowId(_TextType):
 
 DURATION = Duration()
 MOMENT = Moment()
+POINT_IN_TIME = PointInTime()
 ROW_ID = RowId()
 
 

@@ -13,6 +13,7 @@ from holdfast.admin import JobsDesk
 from holdfast.cli.schemas import ForeignSchema, OurSchema, Schema
 from holdfast.cli.shared import Exit, Failure, actor_name, current, did_you_mean, keep, missing_file
 from holdfast.errors import DatabaseUnavailable
+from holdfast.flow import Series, run_series
 from holdfast.life.desk import Desk
 from holdfast.life.listing import After, Page, Wanted
 from holdfast.values.views import JobView
@@ -73,6 +74,10 @@ class Opened:
 
     def run(self, work: Flow[T]) -> T:
         return self.store.run(work)
+
+    def run_all(self, series: Series[T]) -> T:
+        """Run flows one after the other, each in a transaction of its own."""
+        return run_series(series, self.run)
 
     def look(self, work: Flow[T]) -> T:
         """Look at what is told beside other things: once, because a person waits, and without making a file.

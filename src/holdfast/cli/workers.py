@@ -1,4 +1,4 @@
-"""`holdfast workers`: who works, who fell silent, and how to let one go."""
+"""`holdfast workers`: who works, who fell silent, and how to let them go."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from datetime import timedelta
 
 import click
 
-from holdfast.cli.render import Column, age, plain, print_json, print_table
-from holdfast.cli.shared import Exit, Failure, connection_options, did_you_mean, json_option, open_store
+from holdfast.cli.render import Column, age, plain, plural, print_json, print_table
+from holdfast.cli.shared import (
+    Exit,
+    Failure,
+    actor_name,
+    actor_option,
+    confirm,
+    connection_options,
+    did_you_mean,
+    json_option,
+    open_store,
+)
+from holdfast.life.listing import Drained
 from holdfast.values.views import WorkerInfo
-from holdfast.worker import registry
+from holdfast.worker import draining, registry
 
 # Three missed beats: a worker beats every 10 seconds.
 SILENT = timedelta(seconds=30)
@@ -31,7 +42,7 @@ def up(worker: WorkerInfo) -> timedelta:
 @json_option
 @click.pass_context
 def workers(ctx: click.Context, as_json: bool) -> None:
-    """List the workers, or drain one.
+    """List the workers, or drain some.
 
     \b
     Example:
@@ -73,24 +84,62 @@ def _queues(info: dict[str, object]) -> str:
 
 
 @workers.command()
-@click.argument("worker_id", metavar="ID")
+@click.argument("worker_ids", metavar="[ID...]", nargs=-1)
+@click.option("--host", help="All workers that run on this host.")
+@click.option("--dry-run", is_flag=True, help="Tell which, and ask nobody.")
+@click.option("--yes", is_flag=True, help="Do not ask before draining several by --host.")
+@actor_option
 @connection_options
-def drain(worker_id: str) -> None:
-    """Ask a worker to claim no more, finish what it runs, and stop.
+@json_option
+def drain(
+    worker_ids: tuple[str, ...], host: str | None, dry_run: bool, yes: bool, actor: str | None, as_json: bool
+) -> None:
+    """Ask workers to claim no more, finish what they run, and stop.
 
-    It hears of it at its next beat, within ten seconds.
+    Each hears of it at its next beat, within ten seconds, gives back what it has not begun, lets its handlers finish
+    for its drain time, and ends with 0; nothing here starts it again. An audit line is left for each.
+
+    Ends with 0, also for one that drains already; with 5 when there is no such worker, with 6 when it is dead.
 
     \b
     Example:
       holdfast workers drain web1-4821-7f3a --app shop:hf
+      holdfast workers drain --host web1 --dry-run --app shop:hf
     """
+    if bool(worker_ids) == (host is not None):
+        raise Failure("which workers?", Exit.USAGE, "give their ids, or --host; `holdfast workers` lists them")
+    named = worker_ids or None
     with open_store() as store:
         known = {worker.id: worker for worker in store.run(registry.workers())}
-        worker = known.get(worker_id)
-        if worker is None:
-            hint = did_you_mean(worker_id, known) or "`holdfast workers` lists them"
-            raise Failure(f"there is no worker {worker_id!r}", Exit.NOT_FOUND, hint)
-        if worker.status == "dead":
-            raise Failure(f"{worker_id} is dead already: last beat {age(worker.silent_for)} ago", Exit.CONFLICT)
-        store.run(registry.mark(worker_id, "draining"))
-    click.echo(f"{worker_id} is asked to drain")
+        answer = store.run(draining.drain(named, host, None, dry_run=True))
+        if host is not None and not answer.asked and not answer.left:
+            hosts = {str(worker.info.get("host")) for worker in known.values() if worker.status != "dead"}
+            hint = did_you_mean(host, sorted(hosts)) or "`holdfast workers --json` shows their hosts"
+            raise Failure(f"no worker runs on {host!r}", Exit.NOT_FOUND, hint)
+        if not dry_run and answer.asked:
+            if host is not None and len(answer.asked) > 1:
+                confirm(f"Drain {plural(len(answer.asked), 'worker')} on {host}?", yes)
+            done = store.run(draining.drain(answer.asked, None, actor_name(actor)))
+            answer = Drained(done.asked, answer.left | done.left)
+    _tell_drained(answer, known, dry_run, as_json)
+
+
+def _tell_drained(answer: Drained, known: dict[str, WorkerInfo], dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json([{"dry_run": dry_run} | answer.to_dict()])
+    for worker in () if as_json else answer.asked:
+        click.echo(f"would drain {worker}" if dry_run else f"{worker} is asked to drain")
+    refused: list[Failure] = []
+    for worker, why in answer.left.items():
+        if why == "draining":
+            click.echo(f"{worker} drains already", err=True)
+        elif why == "dead":
+            seen = f": last beat {age(known[worker].silent_for)} ago" if worker in known else ""
+            refused.append(Failure(f"{worker} is dead already{seen}", Exit.CONFLICT))
+        else:
+            hint = did_you_mean(worker, known) or "`holdfast workers` lists them"
+            refused.append(Failure(f"there is no worker {worker!r}", Exit.NOT_FOUND, hint))
+    for other in refused[1:]:
+        other.show()
+    if refused:
+        raise refused[0]
