@@ -28,6 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.handlers import Handler
 from holdfast.job import Job
+from holdfast.outbox import Draft, Published, Route
 from holdfast.schedules import Schedule
 from holdfast.store import migrate as migrate
 from holdfast.values.cloudevents import CloudEvent
@@ -50,6 +51,7 @@ __all__ = [
     "DatabaseBusy",
     "DatabaseUnavailable",
     "Debounce",
+    "Draft",
     "DriverMissing",
     "Enqueued",
     "Enqueueing",
@@ -68,8 +70,10 @@ __all__ = [
     "Parent",
     "Parents",
     "PayloadTooLarge",
+    "Published",
     "Rate",
     "Retry",
+    "Route",
     "Schedule",
     "ScheduleNotFound",
     "SchemaMismatch",

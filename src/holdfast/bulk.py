@@ -13,6 +13,7 @@ from holdfast.job import Job, Transaction, completion_of, quiet
 from holdfast.life.source import Source
 from holdfast.values.options import HandlerOptions, kind_name
 from holdfast.values.payload import Signature
+from holdfast.values.reserved import unreserved
 from holdfast.values.retry import Cancel, Duration, Retry, Snooze, number, seconds, whole
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class BulkDecorator:
 
     def register(self, fn: Callable[..., Any]) -> BulkHandler[Any, Any]:
         kind = kind_name(self._kind or fn.__name__)
+        unreserved(self._options.queue, "queue")
         if kind in self._app.handlers:
             raise ConfigError("kind", "each kind has one handler; give this one another kind=", kind)
         handler: BulkHandler[Any, Any] = BulkHandler(

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.events import Events
 from holdfast.job import Job
+from holdfast.outbox import Routes
 from holdfast.schedules import Schedule
 from holdfast.store import Store, Stores
 from holdfast.values.options import QueueOptions
@@ -31,7 +32,9 @@ class Context:
     queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])
     # What comes again and again, by name.
     schedules: dict[str, Schedule] = field(default_factory=dict[str, Schedule])
-    # Those of them whose jobs come in the order of commits.
+    # Where events go.
+    routes: Routes = field(default_factory=Routes)
+    # Those of the queues whose jobs come in the order of commits.
     commit_ordered: set[str] = field(default_factory=set[str])
     # Workers of this process, to be woken by an enqueue of this process.
     wakers: set[Callable[[], None]] = field(default_factory=set[Callable[[], None]])

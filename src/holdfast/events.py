@@ -393,3 +393,24 @@ class BrokerRegained(Event, frozen=True):
     worker: str
     broker: str
     seconds: float
+
+
+class SinkDown(Event, frozen=True):
+    """A sink takes nothing now: this worker claims nothing for it, and tries it again after `pause` seconds.
+
+    Told once for an outage; no delivery loses an attempt by it.
+    """
+
+    level = logging.WARNING
+    worker: str
+    sink: str
+    reason: str
+    pause: float
+
+
+class SinkBack(Event, frozen=True):
+    """A sink takes messages again, `down_for` seconds after it was found down."""
+
+    worker: str
+    sink: str
+    down_for: float

@@ -49,6 +49,8 @@ class Registration(Generic[P, R_co]):
     executor = "handler"
     size = 1
     linger = 0.0
+    # Whether its claims look again as soon as something of it is let go of.
+    waits_for_room = False
 
     def __init__(
         self, fn: Callable[..., R_co], kind: str, options: HandlerOptions, signature: Signature | None = None

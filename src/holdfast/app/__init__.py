@@ -11,17 +11,18 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from holdfast.app.publishing import Publishes
 from holdfast.app.receiving import Receives
 from holdfast.app.registering import JobDecorator as JobDecorator
 from holdfast.store import migrate
-from holdfast.values.options import WorkerKeywords, only_options
+from holdfast.values.options import WorkerKeywords, only_options, switch
 
 if TYPE_CHECKING:
     from holdfast.foreign import Foreign
     from holdfast.worker import Worker
 
 
-class Holdfast(Receives):
+class Holdfast(Publishes, Receives):
     """Durable work in the database at `url` (HOLDFAST_URL when left out).
 
     prefix, schema (PostgreSQL): of the tables' names. payload_limit: bytes that a job's arguments may take.
@@ -29,6 +30,7 @@ class Holdfast(Receives):
     notify, listen_url (PostgreSQL): whether workers hear of new jobs at once, and on which address they listen.
     prepare: False behind a PgBouncer that keeps no prepared statements. buckets: how many parts `key` is hashed into.
     audit_retention: how long the lines about what was done by hand are kept, 90 days by default.
+    event_source: what published events say of where they come from, "holdfast" by default.
     An option that is left out or None comes from the environment (HOLDFAST_PREFIX and so on), else from `StoreOptions`.
     Nothing is opened before the first use, and nothing is ever migrated as a side effect (except `:memory:`).
     """
@@ -40,21 +42,26 @@ class Holdfast(Receives):
 
         return Foreign(self.context)
 
-    def worker(self, **options: Unpack[WorkerKeywords]) -> Worker:
+    def worker(self, *, relay: bool = True, **options: Unpack[WorkerKeywords]) -> Worker:
         """Make a worker for this application's handlers: `async with hf.worker(): …`, or `await hf.worker().run()`.
 
         queues: those to serve; by default all that the handlers name. concurrency: attempts at once.
         poll: the longest pause between two looks at the queues. drain: how long handlers may finish at a stop.
         name: what the worker's id begins with. buffer: the most jobs to claim ahead.
-        ring: share the keys with the other workers that do so, by bucket. receive: False leaves the messages of brokers
-        to other workers. Defaults: see `Worker`.
+        ring: share the keys with the other workers that do so, by bucket. relay: False leaves the routes to other
+        workers; with `queues`, those routes are served whose queues are named. receive: False leaves the messages of
+        brokers to other workers. Defaults: see `Worker`.
         """
         from holdfast.worker import Served, Worker
 
-        only_options("hf.worker()", options, WorkerKeywords.__annotations__)
+        only_options("hf.worker()", options, [*WorkerKeywords.__annotations__, "relay"])
+        relays, queues = switch(relay, "relay"), options.get("queues")
+        routes = [one for one in self.context.routes if relays and (queues is None or one.queue in queues)]
         home, *others = (Served(store, self.foreign.served_on(store)) for store in self.stores)
         also = [served for served in others if served.sources]
-        return Worker(self.context, self.handlers, home.sources, also, receptions=self.receptions, **options)
+        return Worker(
+            self.context, self.handlers, home.sources, also, routes=routes, receptions=self.receptions, **options
+        )
 
     def migrate(self) -> list[str]:
         """Bring Holdfast's own tables to this library's version and return the names of the migrations that ran."""

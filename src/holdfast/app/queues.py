@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from holdfast.app.registering import Registers
 from holdfast.values.options import QueueOptions
 from holdfast.values.queues import OnDead, OnRetry, Ordered, QueueSettings, Rate
+from holdfast.values.reserved import unreserved
 from holdfast.values.retry import Duration
 
 
@@ -41,11 +42,19 @@ class Queues(Registers):
         `holdfast queues set` changes it.
         """
         settings = QueueSettings(ordered, on_retry, on_dead, concurrency, rate, fair, key_concurrency, key_rate)
-        if ordered == "commit":
+        unreserved(name, "queue")
+        return self._declare_queue(name, retention, settings)
+
+    def _declare_queue(
+        self, name: str, retention: Duration | Mapping[str, Duration] | None, settings: QueueSettings
+    ) -> QueueOptions:
+        """Note what is said of a queue, for enqueues and for workers."""
+        options = QueueOptions.of(name, retention, settings)
+        if settings.ordered == "commit":
             self.store.dialect.require_commit_order()
             self.context.commit_ordered.add(name)
-        self.context.queues[name] = QueueOptions.of(name, retention, settings)
-        return self.context.queues[name]
+        self.context.queues[name] = options
+        return options
 
     def queue_options(self, name: str) -> QueueOptions:
         return self.context.queue_options(name)

@@ -14,6 +14,7 @@ from holdfast.events import Event
 from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.values.options import Commit, HandlerOptions, kind_name, only_options
+from holdfast.values.reserved import unreserved
 from holdfast.values.retry import Duration, Retry
 
 P = ParamSpec("P")
@@ -167,6 +168,7 @@ class JobDecorator:
     def __call__(self, fn: Callable[P, R], /) -> Handler[P, R]: ...
     def __call__(self, fn: Callable[..., Any], /) -> Handler[..., Any]:
         kind = kind_name(self._kind or fn.__name__)
+        unreserved(self._options.queue, "queue")
         if kind in self._app.handlers:
             raise ConfigError("kind", "each kind has one handler; give this one another kind=", kind)
         handler: Handler[..., Any] = Handler(self._app, fn, kind, self._options)

@@ -22,6 +22,7 @@ COMMANDS = (
     "init",
     "migrate",
     "worker",
+    "relay",
     "enqueue",
     "jobs",
     "dead",

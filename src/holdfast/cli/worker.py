@@ -6,10 +6,12 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,10 +19,11 @@ from holdfast.cli.parse import DURATION
 from holdfast.cli.schemas import ForeignSchema
 from holdfast.cli.shared import Exit, Failure, connection_options, current, hidden, load_app, require_tables
 from holdfast.errors import DatabaseUnavailable
-from holdfast.store import Store
+from holdfast.store import Store, Stores
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.worker import Worker
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -36,6 +39,7 @@ LEVELS = ("debug", "info", "warning", "error")
 @click.option("--name", help="What the worker's id begins with.  [default: the host's name]")
 @click.option("--ring", is_flag=True, default=None, help="Share keys with other workers of the ring, by bucket.")
 @click.option("--no-receive", is_flag=True, help="Leave the messages of brokers to other workers.")
+@click.option("--no-relay", is_flag=True, help="Leave the events of routes to other workers.")
 @click.option("--no-notify", is_flag=True, help="Wake by polling alone.")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
@@ -46,12 +50,10 @@ def worker(
     lease: timedelta | None,
     processes: int,
     no_receive: bool,
-    no_notify: bool,
-    log_level: str,
-    log_json: bool,
+    no_relay: bool,
     **said: Any,
 ) -> None:
-    """Run APP's jobs. APP is module:attribute, as in shop:hf.
+    """Run APP's jobs, and deliver the events of its routes. APP is module:attribute, as in shop:hf.
 
     SIGTERM or Ctrl-C: it claims no more, gives back what it has not begun, lets handlers finish for --drain seconds,
     then releases the rest. A second signal stops it at once. Whatever kills it, another worker takes over its jobs when
@@ -62,26 +64,43 @@ def worker(
       holdfast worker shop:hf --queues mail,reports --concurrency 50
       holdfast worker shop:hf --processes 4 --log-json
     """
-    name = app_name or current().app or os.environ.get("HOLDFAST_APP")
-    if not name:
-        raise Failure("which application? APP is missing", Exit.USAGE, "holdfast worker shop:hf")
-    set_up_logging(log_level, log_json)
-    if no_notify:
-        os.environ["HOLDFAST_NOTIFY"] = "false"
-    holdfast = load_app(name)
+    holdfast, options = prepared("worker", app_name, said)
     if lease is not None:
         for handler in holdfast.handlers.values():
             handler.options = replace(handler.options, lease=lease.total_seconds())
-    for store in holdfast.stores:
-        _check_tables(holdfast, store)
-    options = {option: value for option, value in said.items() if value is not None}
     if no_receive:
         options["receive"] = False
     if queues is not None:
         options["queues"] = queue_names(queues)
+    serve(Serving(holdfast.stores, partial(holdfast.worker, relay=not no_relay)), processes, options)
+
+
+def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[Holdfast, dict[str, Any]]:
+    """Set up logging, load the application and check its tables; return it with the options for its worker."""
+    name = app_name or current().app or os.environ.get("HOLDFAST_APP")
+    if not name:
+        raise Failure("which application? APP is missing", Exit.USAGE, f"holdfast {command} shop:hf")
+    set_up_logging(said.pop("log_level"), said.pop("log_json"))
+    if said.pop("no_notify"):
+        os.environ["HOLDFAST_NOTIFY"] = "false"
+    holdfast = load_app(name)
+    for store in holdfast.stores:
+        _check_tables(holdfast, store)
+    return holdfast, {option: value for option, value in said.items() if value is not None}
+
+
+class Serving(NamedTuple):
+    """An application as its processes need it: its databases, and what makes a worker of it."""
+
+    stores: Stores
+    worker: Callable[..., Worker]
+
+
+def serve(app: Serving, processes: int, options: dict[str, Any]) -> None:
+    """Run workers until a signal comes, and end with their exit code."""
     from holdfast.worker.process import main
 
-    sys.exit(main(holdfast, processes=processes, **options))
+    sys.exit(main(app, processes=processes, **options))
 
 
 def _check_tables(holdfast: Holdfast, store: Store) -> None:
@@ -100,11 +119,11 @@ def _check_tables(holdfast: Holdfast, store: Store) -> None:
                     ForeignSchema(source, apart).require()
 
 
-def queue_names(text: str) -> list[str]:
+def queue_names(text: str, option: str = "--queues") -> list[str]:
     """Split a,b and refuse empty names."""
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise click.BadParameter(f"{text!r} has an empty name", param_hint="--queues")
+        raise click.BadParameter(f"{text!r} has an empty name", param_hint=option)
     return names
 
 

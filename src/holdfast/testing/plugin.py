@@ -25,6 +25,7 @@ TOPICS = (
     "expiry",
     "settle",
     "order",
+    "outbox",
     "limits",
     "lines",
     "changes",

@@ -18,6 +18,7 @@ from holdfast.testing.suite_keys import *  # noqa: F403
 from holdfast.testing.suite_limits import *  # noqa: F403
 from holdfast.testing.suite_lines import *  # noqa: F403
 from holdfast.testing.suite_order import *  # noqa: F403
+from holdfast.testing.suite_outbox import *  # noqa: F403
 from holdfast.testing.suite_park import *  # noqa: F403
 from holdfast.testing.suite_pauses import *  # noqa: F403
 from holdfast.testing.suite_reap import *  # noqa: F403

@@ -21,6 +21,7 @@ from holdfast.values.expires import EXPIRES_HEADER, header_of
 from holdfast.values.ids import parse_id
 from holdfast.values.once import INBOX_SCOPE, ONCE_SCOPE, RECEIVED_SCOPE
 from holdfast.values.queues import PLAIN, QueueSettings
+from holdfast.values.reserved import unreserved
 from holdfast.values.retry import DAY, LONGEST_LEASE, Duration, OptionalSeconds, Retry, Seconds, seconds, whole
 from holdfast.values.rows import AfterDead, Enqueued, Outcome
 from holdfast.values.texts import KEY_LENGTH, NAME_LENGTH, storable, text
@@ -88,6 +89,7 @@ def kind_name(value: object) -> str:
     for ending, whose in _KEPT_ENDINGS.items():
         if kind.endswith(ending):
             raise ConfigError("kind", f"must not end in {ending!r}, which keys of {whose} have behind it", kind)
+    unreserved(kind, "kind")
     return kind
 
 
@@ -181,6 +183,8 @@ class EnqueueOptions:
         for name, longest in self._limits.items():
             if (value := getattr(self, name)) is not None:
                 text(value, name, longest)
+        if self.queue is not None:
+            unreserved(self.queue, "queue")
         if self.priority is not None:
             whole(self.priority, "priority", LOWEST_PRIORITY, HIGHEST_PRIORITY)
         if self.max_attempts is not None:
@@ -357,6 +361,7 @@ class StoreKeywords(TypedDict, total=False):
     listen_url: str | None
     buckets: int | None
     audit_retention: Duration | None
+    event_source: str | None
 
 
 class WorkerKeywords(TypedDict, total=False):
@@ -378,7 +383,7 @@ class StoreOptions:
 
     Set `prepare` to False behind a PgBouncer that keeps no prepared statements, and `listen_url` to the server's own
     address when the main URL goes through a PgBouncer: LISTEN needs a session of its own. `audit_retention` is how long
-    lines about what was done by hand are kept.
+    lines about what was done by hand are kept. `event_source` is what published events say of where they come from.
     """
 
     prefix: str = "holdfast"
@@ -392,6 +397,7 @@ class StoreOptions:
     listen_url: str | None = field(default=None, repr=False)
     buckets: int = 1024
     audit_retention: Seconds = Seconds(90 * DAY)
+    event_source: str = "holdfast"
 
     def __post_init__(self) -> None:
         identifier(self.prefix, "prefix")
@@ -399,6 +405,7 @@ class StoreOptions:
             raise ConfigError("schema", "must not start with pg_, which PostgreSQL keeps for itself", self.schema)
         if self.listen_url is not None:
             storable(self.listen_url, "listen_url")
+        text(self.event_source, "event_source", KEY_LENGTH)
         whole(self.payload_limit, "payload_limit", 2, 1024**3)
         whole(self.pool_size, "pool_size", 1, 10_000)
         whole(self.buckets, "buckets", 1, MOST_BUCKETS)

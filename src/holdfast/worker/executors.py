@@ -13,6 +13,7 @@ from holdfast.worker.begins import Begins
 from holdfast.worker.bulk_executor import BulkExecutor
 from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
+from holdfast.worker.relay_executor import RelayExecutor
 from holdfast.worker.work import BaseExecutor
 
 # Made once for each worker and store: from the context, the worker's id, its threads, the store's begins and the store.
@@ -21,4 +22,5 @@ MakeExecutor = Callable[[Context, str, Threads, Begins, Store], BaseExecutor]
 EXECUTORS: dict[str, MakeExecutor] = {
     "handler": Executor,
     "bulk": BulkExecutor,
+    "relay": RelayExecutor,
 }

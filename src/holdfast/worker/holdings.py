@@ -84,7 +84,7 @@ class Holdings:
             if work.lease.lapses:
                 self._slots.line.ended(work)
             # A queue with order or limits has room again.
-            at_once = at_once or work.lease.__class__ is not Lease
+            at_once = at_once or work.lease.__class__ is not Lease or work.handler.waits_for_room
             at_once = at_once or (ended.write.__class__ is PutBack and ended.write.delay_ms == 0)
         if at_once:
             # To be tried again at once: not every database tells its workers so.
@@ -143,7 +143,12 @@ class Holdings:
     # Questions
 
     def known(self, source: Source) -> list[Lease]:
-        """List the leases of a source that this worker knows it holds."""
+        """List what this worker knows it holds in the tables of a source; our own have several sources."""
+        ours = source.ours
+        return [work.lease for work in self.held.values() if work.source is source or (ours and work.source.ours)]
+
+    def of(self, source: Source) -> list[Lease]:
+        """List the leases that came by a source."""
         return [work.lease for work in self.held.values() if work.source is source]
 
     def due(self, source: Source, now: float) -> list[Work]:

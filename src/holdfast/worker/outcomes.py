@@ -16,7 +16,7 @@ from holdfast.errors import Conflict, Fatal, LeaseLost, SharedTransactionUndone,
 from holdfast.values.expires import expiry_in
 from holdfast.values.failure import ErrorRecord, fatal_in, iso, type_name, words
 from holdfast.values.payload import encode_value
-from holdfast.values.retry import Cancel, Retry, Snooze, delay_by, seconds
+from holdfast.values.retry import LONGEST, Cancel, Retry, Snooze, delay_by, seconds
 from holdfast.values.rows import Continued, Finish, PutBack, when
 from holdfast.worker.handler_threads import NoThread
 from holdfast.worker.work import Ended, Interrupt, Work
@@ -96,7 +96,7 @@ class Outcomes:
             return self.released(work)
         if is_a(error, NoThread):
             # It has not begun, and the next worker may have a thread to spare.
-            return self._put_off(work, NO_THREAD_PAUSE_SECONDS, str(error))
+            return self.put_off(work, NO_THREAD_PAUSE_SECONDS, str(error))
         if not several and fatal_in(error) is not None:
             return self.dead(work, error)
         return self._again(work, work.handler.options.retry, error)
@@ -175,11 +175,24 @@ class Outcomes:
             delay = seconds(snooze.delay, "delay")
         except BaseException as flaw:
             return self._again(work, work.handler.options.retry, _unusable("The returned Snooze", snooze, flaw))
-        return self._put_off(work, delay, _reason(snooze))
+        return self.put_off(work, delay, _reason(snooze))
 
-    def _put_off(self, work: Work, delay: float, reason: str) -> Ended:
+    def put_off(self, work: Work, delay: float, reason: str) -> Ended:
+        """Run a job again after a delay, without counting this attempt."""
         write = PutBack(work.lease.id, work.lease.fence, round(delay * 1000), 1)
         return Ended(work, write, self._event(events.JobSnoozed, work, delay, reason))
+
+    def failed(self, work: Work, reason: str, retry_after: float | None) -> Ended:
+        """Try a delivery again that was not taken, when the receiver has asked for it, where it has."""
+        policy = work.handler.options.retry
+        if retry_after is not None:
+            policy = Retry.after(min(max(0.0, retry_after), LONGEST))
+        return self._again(work, policy, Fatal(reason), "DeliveryFailed")
+
+    def refused(self, work: Work, reason: str, code: str | None) -> Ended:
+        """Send a delivery to the dead letters that will never be taken."""
+        record = self.record(work, Fatal(reason if code is None else f"{code}: {reason}"), "DeliveryRefused")
+        return self._dead_letter(work, record, Fatal(reason))
 
     def _again(self, work: Work, policy: Retry, error: BaseException, name: str | None = None) -> Ended:
         lease, record = work.lease, self.record(work, error, name)

@@ -285,12 +285,26 @@ class Slots:
         executor: Any = first.executor
         share = executor.batch_of(first)
         works = [first, *self._alike(first, share - 1)]
+        if executor.takes_stints and self.stints:
+            self._take_stints(works, share)
         if not first.handler.linger:
             return works
         works = self.lingering.joined(works, share)
         if len(works) > share:
             self._let_on(works[share:])
         return works[:share]
+
+    def _take_stints(self, works: list[Work], share: int) -> None:
+        """Add what waits behind works of a batch, as far as it goes with them: first come those of the first one."""
+        first, executor = works[0], cast("Any", works[0].executor)
+        for head in tuple(works):
+            work = head
+            while len(works) < share and work.next is not None and executor.goes_with(first, work.next):
+                following = self.stints.let_go(work)
+                if following is None:
+                    break
+                works.append(following)
+                work = following
 
     def _let_on(self, works: list[Work]) -> None:
         """Have works begin before all others."""

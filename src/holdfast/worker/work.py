@@ -34,13 +34,15 @@ class BaseExecutor:
     `Ended` made by `Outcomes` (`outcomes.py`), which knows what to write and what to tell.
 
     `batch_limit` says how many jobs one call takes: with 1 a slot calls `attempt`, with more `attempt_batch`. Neither
-    may raise: whatever a handler does becomes an outcome. `batch_of` and `goes_with` say which jobs make a batch.
+    may raise: whatever a handler does becomes an outcome. `batch_of` and `goes_with` say which jobs make a batch; with
+    `takes_stints`, jobs that wait behind one of it in the line of their key go into the same batch, behind it.
 
     Where `takes_streak` is True for a job, a slot calls neither, but lends itself to a thread (`streaks.py`): `prepare`
     there comes before everything, `call` is the handler's call, `judge` and `finish` are what the loop makes of it.
     """
 
     batch_limit = 1
+    takes_stints = False
     threads: Threads
 
     def takes_streak(self, work: Work) -> bool:

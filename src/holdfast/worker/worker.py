@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,15 +26,19 @@ from holdfast.flow import Flow
 from holdfast.handlers import Registration
 from holdfast.jobs.source import JobsSource
 from holdfast.life.source import Source
+from holdfast.outbox import Route
 from holdfast.schedules import fingerprints
+from holdfast.sinks import Sink
 from holdfast.store import Store
 from holdfast.values.failure import type_name, words
 from holdfast.values.ids import new_id
 from holdfast.values.options import switch, text
 from holdfast.values.payload import encode_value
+from holdfast.values.reserved import is_route
 from holdfast.values.retry import Duration, seconds, whole
 from holdfast.worker import registry
 from holdfast.worker.branch import Branch, Served
+from holdfast.worker.breaker import Breaker
 from holdfast.worker.claiming import Claiming
 from holdfast.worker.demand import Demand
 from holdfast.worker.handler_threads import Threads
@@ -44,6 +49,7 @@ from holdfast.worker.pauses import Pauses
 from holdfast.worker.receiving import Intake, Received, Receiving
 from holdfast.worker.rounds import rounds_on
 from holdfast.worker.rounds.base import RoundContext
+from holdfast.worker.route_source import Delivery, RouteSource
 from holdfast.worker.settler import Settler
 from holdfast.worker.slots import Slots
 from holdfast.worker.wake import make_waker
@@ -69,7 +75,8 @@ class Worker:
     finish at a stop; then async ones are cancelled, and what is left goes back to its queue. name: a prefix of the
     worker's id in the registry. ring: share keys with the other workers that do so, by bucket. receive: consume the
     messages that the handlers of these queues receive. It installs no signal handlers and never exits the process.
-    also: further stores with sources of theirs; the registry stays on the application's own store.
+    also: further stores with sources of theirs; the registry stays on the application's own store. routes: those to
+    deliver events for; their sinks are closed at the end.
     If a part of it breaks from inside, it stops and says so as a TaskGroup would: the task inside `async with` is
     cancelled, and the block ends with WorkerFailed; `run` raises the same.
     """
@@ -81,6 +88,7 @@ class Worker:
         foreign: Sequence[Source] = (),
         also: Sequence[Served] = (),
         receptions: Sequence[Received] = (),
+        routes: Sequence[Route] = (),
         *,
         queues: Sequence[str] | None = None,
         concurrency: int = 20,
@@ -93,6 +101,7 @@ class Worker:
     ) -> None:
         self.context = context
         self.id = f"{text(name or socket.gethostname()[:60], 'name', 60)}-{os.getpid()}-{new_id()[-12:]}"
+        self.routes = routes
         self.queues = _served_queues(queues, handlers)
         self.concurrency = whole(concurrency, "concurrency", 1, 100_000)
         self.poll = seconds(poll, "poll", at_least=0.001)
@@ -107,6 +116,8 @@ class Worker:
         self.sources = [source for branch in self.branches for source in branch.sources]
         if not self.sources:
             raise ConfigError("worker", "needs handlers: register one with @hf.job, or import what does", self.queues)
+        # All that it serves, for the registry: the queues of routes too.
+        self.serves = [*self.queues, *(route.queue for route in routes)]
         # The jobs that it holds, each until its outcome is committed.
         self.held: dict[Any, Work] = {}
         # What broke the worker from inside, in which part, and how many handlers would not end.
@@ -123,11 +134,23 @@ class Worker:
 
     def _branches(self, foreign: Sequence[Source], also: Sequence[Served]) -> list[Branch]:
         store = self.context.store
-        ours = [JobsSource(self.queues, self.handlers, floors=store.dialect.keeps_dead_rows)] if self.handlers else []
-        first = Served(store, [*ours, *(source for source in foreign if source.handlers)])
+        floors = store.dialect.keeps_dead_rows
+        ours = [JobsSource(self.queues, self.handlers, floors=floors)] if self.handlers and self.queues else []
+        relays = self._route_sources(floors)
+        first = Served(store, [*ours, *relays, *(source for source in foreign if source.handlers)])
         said = {name: one.settings for name, one in self.context.queues.items() if not one.settings.is_plain}
         home = Branch(first, first=True, said=said, receiving=len(self.receptions))
         return [home, *(Branch(served, first=False, said=said) for served in also)]
+
+    def _route_sources(self, floors: bool) -> list[RouteSource]:
+        """Make the sources of the routes; those with one sink share what is known of it."""
+        emit = self.context.events.emit
+        breakers = {id(one.sink): Breaker(self.id, one.sink, emit, self._look_again) for one in self.routes}
+        return [RouteSource(Delivery(one), breakers[id(one.sink)], floors=floors) for one in self.routes]
+
+    def _look_again(self) -> None:
+        if self._state == "running":
+            self._wake()
 
     # Life
 
@@ -169,7 +192,7 @@ class Worker:
             raise
         self._state = "running"
         self._begin()
-        self.context.events.emit(events.WorkerStarted(self.id, self.queues, list(self.handlers), self.concurrency))
+        self.context.events.emit(events.WorkerStarted(self.id, self.serves, list(self.handlers), self.concurrency))
         if self.stopping:
             self.context.events.emit(events.WorkerStopping(self.id, 0, self._why))
 
@@ -186,6 +209,9 @@ class Worker:
         shortest = min(handler.options.lease for source in self.sources for handler in source.handlers.values())
         self.holdings = Holdings(self.slots, Outcomes(self.id, context.events), settlers, wake, shortest)
         self.held = self.holdings.held
+        for source in self.sources:
+            if isinstance(source, RouteSource):
+                source.held = partial(self.holdings.of, source)
         self.slots.stints.on_broken = self.holdings.give_back
         for branch in self.branches:
             branch.pauses = Pauses(self.id, branch.sources, context.events.emit, self.holdings, branch.wake.set)
@@ -358,8 +384,19 @@ class Worker:
         if self.handlers_left:
             events.log.error("%d handlers of %s ignore their cancellation and run on", self.handlers_left, self.id)
         await asyncio.wait(tasks, timeout=1.0)
+        await self._close_sinks()
         await self._say(self.branches[0].store, registry.mark(self.id, "dead"))
         await self._close_stores()
+
+    async def _close_sinks(self) -> None:
+        sinks = {id(route.sink): route.sink for route in self.routes}.values()
+        for ended in await asyncio.gather(*map(self._close_sink, sinks), return_exceptions=True):
+            if isinstance(ended, BaseException):
+                events.log.warning("a sink could not be closed: %s", words(ended))
+
+    async def _close_sink(self, sink: Sink) -> None:
+        async with asyncio.timeout(LAST_WORD_AT_ONCE_SECONDS if self._at_once.is_set() else LAST_WORD_SECONDS):
+            await sink.close()
 
     async def _close_stores(self) -> None:
         for branch in self.branches:
@@ -388,8 +425,8 @@ class Worker:
         about: dict[str, Any] = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "queues": self.queues,
-            "kinds": sorted(self.handlers),
+            "queues": self.serves,
+            "kinds": sorted([*self.handlers, *(route.queue for route in self.routes)]),
             "foreign": [source.name for source in self.sources if not source.ours],
             "concurrency": self.concurrency,
             "ring": self.ring,
@@ -429,7 +466,7 @@ def _served_queues(queues: Sequence[str] | None, handlers: Mapping[str, Registra
     if isinstance(queues, str):
         raise ConfigError("queues", "must be a list of names, not one text", queues)
     named = list(dict.fromkeys(queues or [h.options.queue for h in handlers.values()]))
-    return [text(name, "queues", 100) for name in named]
+    return [text(name, "queues", 100) for name in named if not is_route(name)]
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -1,0 +1,264 @@
+"""Publishing: events that leave with the caller's transaction, their types, and the routes by which they go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from holdfast import jobs
+from holdfast.app.controlling import Controls
+from holdfast.app.enqueueing import Adding
+from holdfast.bound import Bound, with_headers
+from holdfast.errors import ConfigError
+from holdfast.flow import notifying
+from holdfast.jobs.enqueueing import Drawn, again
+from holdfast.outbox import (
+    ROUTE_RETRY,
+    UNROUTED,
+    Draft,
+    EventType,
+    Pattern,
+    Published,
+    Route,
+    answer,
+    draft_of,
+    rows_of,
+)
+from holdfast.sinks import Sink
+from holdfast.values.options import StoreKeywords, WorkerKeywords, only_options, switch
+from holdfast.values.payload import decode_value, encode_value
+from holdfast.values.queues import OnDead, OnRetry, Ordered, QueueSettings, Rate
+from holdfast.values.retry import Duration, Retry
+from holdfast.values.rows import Enqueued, NewJob
+
+if TYPE_CHECKING:
+    from holdfast.worker import Worker
+
+C = TypeVar("C", bound=type)
+# What stands for data that was left out: None is data, too.
+_LEFT_OUT: Any = object()
+
+
+class Publishes(Controls):
+    """The face by which an application publishes events, and says where they go."""
+
+    def __init__(self, url: str | None = None, **options: Unpack[StoreKeywords]) -> None:
+        super().__init__(url, **options)
+        self._event_types: dict[type, EventType] = {}
+
+    def event(
+        self, type: str, *, version: int | None = None, source: str | None = None, dataschema: str | None = None
+    ) -> Callable[[C], C]:
+        """Say of a class that its instances are events of a type: `@hf.event("order.created", version=2)`.
+
+        The class is a msgspec Struct, a dataclass or a Pydantic model; `hf.publish(OrderCreated(id=1))` publishes one.
+        version: goes with the event as the extension `dataversion`. source: instead of the application's
+        `event_source`. dataschema: the address of a schema that the data follows.
+        """
+
+        def register(cls: C) -> C:
+            if cls in self._event_types:
+                raise ConfigError("event", "each class is one type of event", cls)
+            made = EventType.of(cls, type, version, source, dataschema)
+            if any((made.type, made.version) == (one.type, one.version) for one in self._event_types.values()):
+                rule = "each type and version has one class; give this one another version="
+                raise ConfigError("event", rule, made.type)
+            self._event_types[cls] = made
+            return cls
+
+        return register
+
+    def route(
+        self,
+        pattern: str,
+        *,
+        to: Sink,
+        name: str | None = None,
+        ordered: Ordered = False,
+        on_retry: OnRetry = "hold",
+        on_dead: OnDead = "go_on",
+        concurrency: int | None = None,
+        rate: Rate | None = None,
+        fair: bool = False,
+        key_concurrency: int | None = None,
+        key_rate: Rate | None = None,
+        retention: Duration | Mapping[str, Duration] | None = None,
+        retry: Retry = ROUTE_RETRY,
+        timeout: Duration = 30.0,
+        lease: Duration = 30.0,
+        batch: int = 100,
+        batch_bytes: int = 2**20,
+        in_flight_bytes: int = 2**24,
+    ) -> Route:
+        """Deliver events to a sink: `hf.route("order.*", to=Kafka("localhost:9092", topic="orders"))`.
+
+        pattern: over the segments of an event's type; `*` is one segment, `#` any number. Each route that fits makes a
+        delivery of its own. name: what the route is called, by default made of the pattern; its deliveries are in the
+        queue `route:NAME`. ordered to key_rate, retention: as in `hf.queue`; deliveries that are kept are the archive.
+        retry: how often and how late a delivery that failed is tried again; an outage of the sink uses no attempt.
+        timeout: of one call of the sink. lease: how long a relay may be silent before another takes over.
+        batch, batch_bytes: the most that one call takes. in_flight_bytes: the most that one relay holds of the route.
+        """
+        fits = Pattern(pattern)
+        route = Route(
+            fits.name if name is None else name,
+            fits,
+            to,
+            retry,
+            timeout,
+            lease,
+            batch,
+            batch_bytes,
+            in_flight_bytes,
+        )
+        settings = QueueSettings(ordered, on_retry, on_dead, concurrency, rate, fair, key_concurrency, key_rate)
+        self.context.routes.check_new(route)
+        self._declare_queue(route.queue, retention, settings)
+        self.context.routes.add(route)
+        return route
+
+    def publish(
+        self,
+        event: Any,
+        data: Any = _LEFT_OUT,
+        *,
+        subject: str | None = None,
+        key: str | None = None,
+        idempotency_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        tx: Any = None,
+        notify: bool | None = None,
+    ) -> Published:
+        """Publish an event: `hf.publish("order.created", {"id": 1}, tx=session)`, or an instance of a typed event.
+
+        It is a CloudEvent that leaves if and only if the transaction of `tx` commits; without tx it commits by itself.
+        data: what JSON can hold. subject: what the event is about. key: what order, limits and the broker's partition
+        go by. idempotency_key: within a day, a second publish of this type with it finds the first. headers: texts
+        that go along; `traceparent` and `tracestate` become attributes of the event. notify: as in `Handler.using`.
+        Raises: InvalidPayload, PayloadTooLarge, ConfigError.
+        """
+        adding, routes = self._adding_event(
+            self.draft(event, data, subject=subject, key=key, idempotency_key=idempotency_key, headers=headers),
+            notify,
+        )
+        return answer(self._run(adding, tx), routes)
+
+    async def apublish(
+        self,
+        event: Any,
+        data: Any = _LEFT_OUT,
+        *,
+        subject: str | None = None,
+        key: str | None = None,
+        idempotency_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        tx: Any = None,
+        notify: bool | None = None,
+    ) -> Published:
+        """The async twin of `publish`."""
+        adding, routes = self._adding_event(
+            self.draft(event, data, subject=subject, key=key, idempotency_key=idempotency_key, headers=headers),
+            notify,
+        )
+        return answer(await self._arun(adding, tx), routes)
+
+    def draft(
+        self,
+        event: Any,
+        data: Any = _LEFT_OUT,
+        *,
+        subject: str | None = None,
+        key: str | None = None,
+        idempotency_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Draft:
+        """Check an event and write its data, for `publish_many`; arguments as in `publish`."""
+        said = self._event_types.get(event.__class__)
+        if said is not None:
+            if data is not _LEFT_OUT:
+                rule = "is left out where the event itself is given, which has the data in it"
+                raise ConfigError("data", rule, data)
+            type, data = said.type, event
+        elif isinstance(event, str):
+            if data is _LEFT_OUT:
+                raise ConfigError("data", 'is missing, as in hf.publish("order.created", {"id": 1}); None is data', "")
+            type = event
+        else:
+            rule = "must be the type of an event, or an instance of a class that has @hf.event(…)"
+            raise ConfigError("event", rule, event)
+        return draft_of(type, data, said, subject=subject, key=key, idempotency_key=idempotency_key, headers=headers)
+
+    def publish_many(self, events: Iterable[Any], *, tx: Any = None, notify: bool | None = None) -> list[Published]:
+        """Publish many events at once, all or none: typed events, and what `hf.draft(…)` gives."""
+        adding, routes = self._adding_events(events, notify)
+        return _shared_out(self._run(adding, tx), routes)
+
+    async def apublish_many(
+        self, events: Iterable[Any], *, tx: Any = None, notify: bool | None = None
+    ) -> list[Published]:
+        """The async twin of `publish_many`."""
+        adding, routes = self._adding_events(events, notify)
+        return _shared_out(await self._arun(adding, tx), routes)
+
+    def _adding_event(self, draft: Draft, notify: bool | None) -> tuple[Adding[list[Enqueued]], tuple[Route, ...]]:
+        routes = self.context.routes.taking(draft.type)
+        return self._adding_rows(self._rows(draft, routes), notify), routes
+
+    def _adding_events(
+        self, events: Iterable[Any], notify: bool | None
+    ) -> tuple[Adding[list[Enqueued]], list[tuple[Route, ...]]]:
+        drafts = [one if isinstance(one, Draft) else self.draft(one) for one in events]
+        routes = [self.context.routes.taking(draft.type) for draft in drafts]
+        rows = [row for draft, ways in zip(drafts, routes, strict=True) for row in self._rows(draft, ways)]
+        return self._adding_rows(rows, notify), routes
+
+    def _rows(self, draft: Draft, routes: tuple[Route, ...]) -> list[NewJob]:
+        """Let the enqueue hooks add headers, and make the rows of an event."""
+        options = self.options
+        if self._enqueue_hooks:
+            first = routes[0].queue if routes else UNROUTED
+            headers = None if draft.headers is None else encode_value(draft.headers, "headers")
+            like = Bound("", NewJob("", first, first, "", headers))
+            hooked = with_headers(like, self._enqueue_hooks, options.payload_limit).like.headers
+            draft = draft._replace(headers=None if hooked is None else decode_value(hooked))
+        return rows_of(draft, routes, options.event_source, options.payload_limit, options.buckets)
+
+    def _adding_rows(self, rows: list[NewJob], notify: bool | None) -> Adding[list[Enqueued]]:
+        drawn = Drawn.now()
+        work = notifying(jobs.enqueue_many(rows, fresh=True), switch(notify, "notify"))
+        if self.context.commit_ordered:
+            work = self._after_others(work, rows)
+        return rows, work, lambda: notifying(again(jobs.enqueue_many, rows, drawn), notify)
+
+    def relay(self, routes: Iterable[str] | None = None, **options: Unpack[WorkerKeywords]) -> Worker:
+        """Make a worker that serves routes and no jobs: `async with hf.relay(): …`, or `await hf.relay().run()`.
+
+        routes: the names of those to serve; all by default. The other options are those of `hf.worker`.
+        """
+        from holdfast.worker import Worker
+
+        takes = [name for name in WorkerKeywords.__annotations__ if name != "queues"]
+        only_options("hf.relay()", options, ["routes", *takes])
+        known = self.context.routes
+        served = list(known) if routes is None else [known.named(name) for name in names(routes)]
+        if not served:
+            raise ConfigError("relay", "needs routes: declare one with hf.route, or import what does", [])
+        return Worker(self.context, {}, routes=served, **options)
+
+
+def names(given: Iterable[str]) -> list[str]:
+    """Check that names were given as a list."""
+    if isinstance(given, str):
+        raise ConfigError("routes", "must be a list of names, not one text", given)
+    return list(given)
+
+
+def _shared_out(rows: Sequence[Enqueued], routes: Sequence[tuple[Route, ...]]) -> list[Published]:
+    """Share the answers for rows out among the events that they belong to."""
+    answers: list[Published] = []
+    place = 0
+    for ways in routes:
+        count = len(ways) or 1
+        answers.append(answer(rows[place : place + count], ways))
+        place += count
+    return answers

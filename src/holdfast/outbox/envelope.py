@@ -1,0 +1,141 @@
+"""Events on their way into the database: typed ones and plain ones, written as CloudEvents 1.0 in structured mode.
+
+`values/cloudevents.py` reads them back. Here the text is written at once, because a publish is part of the caller's
+transaction and should cost no more than an enqueue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge
+from holdfast.outbox.patterns import event_type
+from holdfast.values.cloudevents import JSON_TYPE, SPEC_VERSION
+from holdfast.values.payload import encode_value
+from holdfast.values.retry import whole
+from holdfast.values.texts import KEY_LENGTH, storable, text
+
+HIGHEST_VERSION = 1_000_000
+_encode = msgspec.json.Encoder().encode
+
+
+class Envelope(msgspec.Struct, omit_defaults=True, frozen=True):
+    """The attributes of an event in the order in which they are written, and its data.
+
+    `dataversion` and `partitionkey` are extensions; so are `traceparent` and `tracestate`, as the extension for
+    distributed tracing has them.
+    """
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    time: datetime
+    datacontenttype: str
+    data: msgspec.Raw
+    subject: str | None = None
+    dataschema: str | None = None
+    dataversion: str | None = None
+    partitionkey: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    """What was said of a class of events: its type, and optionally version, source and schema."""
+
+    type: str
+    write: Callable[[Any], bytes]
+    version: int | None = None
+    source: str | None = None
+    dataschema: str | None = None
+
+    @classmethod
+    def of(cls, whose: object, name: str, version: int | None, source: str | None, dataschema: str | None) -> EventType:
+        """Check what is said of a class. Raises: ConfigError."""
+        if version is not None:
+            whole(version, "version", 1, HIGHEST_VERSION)
+        for field, value in (("source", source), ("dataschema", dataschema)):
+            if value is not None:
+                text(value, field, KEY_LENGTH)
+        return cls(event_type(name), _writer(whose), version, source, dataschema)
+
+
+def _writer(whose: object) -> Callable[[Any], bytes]:
+    if isinstance(whose, type) and (issubclass(whose, msgspec.Struct) or is_dataclass(whose)):
+        return _checked_by(msgspec.json.Decoder(whose).decode)
+    if isinstance(whose, type) and callable(getattr(whose, "model_dump_json", None)):
+        return lambda event: event.model_dump_json(by_alias=True).encode()
+    rule = "is for msgspec Structs, dataclasses and Pydantic models; give plain data to hf.publish(type, data)"
+    raise ConfigError("event", rule, whose)
+
+
+def _checked_by(decode: Callable[[bytes], Any]) -> Callable[[Any], bytes]:
+    """Return what writes an instance, and reads it back: only that finds out what its fields hold."""
+
+    def write(event: Any) -> bytes:
+        written = _encode(event)
+        decode(written)
+        return written
+
+    return write
+
+
+def written_data(said: EventType | None, type: str, data: Any) -> bytes:
+    """Write the data of an event as JSON. Raises: InvalidPayload for what JSON cannot hold."""
+    if said is None:
+        return encode_value(data, f"data of {type}").encode()
+    try:
+        return said.write(data)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidPayload(f"data of {type}", None, str(error), subject=f"data of {type}") from error
+
+
+def written(envelope: Envelope, limit: int) -> str:
+    """Write a whole event. Raises: PayloadTooLarge, where it takes more bytes than a payload may."""
+    whole_text = _encode(envelope)
+    if len(whole_text) > limit:
+        raise PayloadTooLarge(envelope.type, len(whole_text), limit)
+    return whole_text.decode()
+
+
+def sealed(
+    event_id: str,
+    type: str,
+    data: bytes,
+    source: str,
+    said: EventType | None,
+    subject: str | None,
+    key: str | None,
+    headers: dict[str, str] | None,
+) -> Envelope:
+    """Put an event together; its time is now, by the application's clock."""
+    traced = headers or {}
+    return Envelope(
+        SPEC_VERSION,
+        event_id,
+        source if said is None or said.source is None else said.source,
+        type,
+        datetime.now(UTC),
+        JSON_TYPE,
+        msgspec.Raw(data),
+        subject,
+        None if said is None else said.dataschema,
+        None if said is None or said.version is None else str(said.version),
+        key,
+        traced.get("traceparent"),
+        traced.get("tracestate"),
+    )
+
+
+def checked_subject(subject: object) -> str:
+    """Check what an event is about."""
+    if not isinstance(subject, str) or not subject:
+        raise ConfigError("subject", "must be text that is not empty", subject)
+    return storable(subject, "subject")

@@ -1,0 +1,20 @@
+"""Names that Holdfast keeps for itself: those of the queues and kinds that routes have."""
+
+from __future__ import annotations
+
+from holdfast.errors import ConfigError
+
+# Each route has a queue and a kind of this name.
+ROUTE_PREFIX = "route:"
+
+
+def is_route(queue: str) -> bool:
+    """Tell whether a queue is one of a route."""
+    return queue.startswith(ROUTE_PREFIX)
+
+
+def unreserved(name: object, field: str) -> None:
+    """Check that a name is not one of those that routes have; anything but a text is for others to refuse."""
+    if isinstance(name, str) and is_route(name):
+        rule = f"must not begin with {ROUTE_PREFIX!r}: such names belong to routes (hf.route, hf.publish)"
+        raise ConfigError(field, rule, name)

@@ -1,0 +1,182 @@
+"""The relay: deliveries of one route as messages to its sink, and an end for each. Nothing is locked meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, cast
+
+from holdfast.bulk import SHRINKS_BY
+from holdfast.errors import TimedOut, Unusable
+from holdfast.outbox.publishing import OWN_HEADERS
+from holdfast.sinks import Delivered, Failed, Message, Outcome, Refused, SinkDown
+from holdfast.values.cloudevents import from_structured
+from holdfast.values.failure import type_name
+from holdfast.values.payload import decode_value
+from holdfast.values.rows import Lease
+from holdfast.worker.attempt_context import stepped
+from holdfast.worker.bulk_executor import BulkExecutor
+from holdfast.worker.handler_executor import loop_runs, within
+from holdfast.worker.route_source import Delivery, RouteSource, size_of
+from holdfast.worker.work import Ended, Work
+
+
+class Parcel(NamedTuple):
+    """A delivery, and the message that it is."""
+
+    work: Work
+    message: Message
+
+
+class RelayExecutor(BulkExecutor):
+    """Delivers the messages of routes for one worker; works of one key that wait behind each other go together."""
+
+    takes_stints = True
+
+    def batch_of(self, first: Work) -> int:
+        lease, most = first.lease, _delivery(first).route.batch
+        if lease.lapses:
+            return 1
+        # A call that raises fails all its messages. The smaller the next one, the fewer suffer from one of them.
+        return max(1, most // int(SHRINKS_BY ** min(lease.attempt - 1, 9)))
+
+    async def _together(self, works: Sequence[Work]) -> list[Ended]:
+        self._variables.copy().run(self._start, works)
+        ends: list[Ended] = []
+        parcels: list[Parcel] = []
+        for work in works:
+            try:
+                parcels.append(Parcel(work, message_of(work.lease)))
+            except BaseException as error:
+                # It will read no better the next time; the others are none the worse for it.
+                ends.append(self._outcomes.dead(work, error))
+        stopped: set[str] = set()
+        for part in _parts(parcels, _delivery(works[0]).route.batch_bytes):
+            sendable = [one for one in part if one.message.key not in stopped]
+            ends += [self._outcomes.released(one.work) for one in part if one.message.key in stopped]
+            if sendable:
+                ends += await self._sent(sendable, stopped)
+        return ends
+
+    async def _sent(self, parcels: Sequence[Parcel], stopped: set[str]) -> list[Ended]:
+        """Make one call of the sink. Keys behind which nothing may be sent any more are added to `stopped`."""
+        first = parcels[0].work
+        delivery, breaker = _delivery(first), cast("RouteSource", first.source).breaker
+        probes, ticket = breaker.is_open, breaker.enter()
+        if ticket is None:
+            return self._given_back(parcels, stopped)
+        try:
+            sending = within(delivery.timeout, delivery.route.sink.send([one.message for one in parcels]))
+            outcomes = _checked(await stepped(self._variables.copy(), sending), len(parcels))
+        except SinkDown as down:
+            breaker.down(ticket, down.reason, down.retry_after)
+            return self._given_back(parcels, stopped)
+        except TimedOut:
+            outcomes = [Failed(f"no answer within {delivery.timeout:g} seconds", unknown=True)] * len(parcels)
+        except GeneratorExit:
+            breaker.left(ticket)
+            if not loop_runs():
+                raise
+            return self._given_back(parcels, stopped)
+        except BaseException as error:
+            breaker.left(ticket) if isinstance(error, asyncio.CancelledError) else breaker.up(ticket)
+            return self._all_failed(parcels, error, stopped)
+        if all(isinstance(one, Failed) and one.unknown for one in outcomes):
+            # Nothing was confirmed and nothing refused: nobody may be there, as in an outage that cuts no connection.
+            breaker.down(ticket, cast("Failed", outcomes[0]).reason)
+            if probes:
+                return self._put_off(parcels, outcomes, stopped)
+        else:
+            breaker.up(ticket)
+        return self._judged_each(parcels, outcomes, stopped)
+
+    # What came of it
+
+    def _judged_each(self, parcels: Sequence[Parcel], outcomes: Sequence[Outcome], stopped: set[str]) -> list[Ended]:
+        ends: list[Ended] = []
+        for (work, message), outcome in zip(parcels, outcomes, strict=True):
+            if isinstance(outcome, Failed) and message.key in stopped and work.interrupt is None:
+                # It was not its turn.
+                ends.append(self._outcomes.released(work))
+                continue
+            if message.key is not None and not isinstance(outcome, Delivered):
+                stopped.add(message.key)
+            ends.append(self._outcomes.read(self._end_of, work, outcome))
+        return ends
+
+    def _end_of(self, work: Work, outcome: Outcome) -> Ended:
+        outcomes = self._outcomes
+        if work.interrupt == "lost" or (work.interrupt and not isinstance(outcome, Delivered)):
+            return outcomes.raised(work, asyncio.CancelledError())
+        match outcome:
+            case Delivered():
+                return outcomes.done(work, outcome.receipt)
+            case Failed():
+                return outcomes.failed(work, outcome.reason, outcome.retry_after)
+            case Refused():
+                return outcomes.refused(work, outcome.reason, outcome.code)
+
+    def _all_failed(self, parcels: Sequence[Parcel], error: BaseException, stopped: set[str]) -> list[Ended]:
+        stopped.update(one.message.key for one in parcels if one.message.key is not None)
+        judge = self._outcomes.raised_for_several if len(parcels) > 1 else self._outcomes.raised
+        return [self._outcomes.read(judge, one.work, error) for one in parcels]
+
+    def _given_back(self, parcels: Sequence[Parcel], stopped: set[str]) -> list[Ended]:
+        """Release deliveries with their attempts: nothing of them was sent."""
+        stopped.update(one.message.key for one in parcels if one.message.key is not None)
+        return [self._outcomes.released(one.work) for one in parcels]
+
+    def _put_off(self, parcels: Sequence[Parcel], outcomes: Sequence[Outcome], stopped: set[str]) -> list[Ended]:
+        """Try a probe of which nothing was heard again later, with its attempts.
+
+        Later, so that the next probe has other messages: one that breaks the connection must not be every probe.
+        """
+        ends: list[Ended] = []
+        for (work, message), outcome in zip(parcels, outcomes, strict=True):
+            if message.key is not None:
+                stopped.add(message.key)
+            reason = cast("Failed", outcome).reason
+            ends.append(self._outcomes.put_off(work, work.handler.options.retry.delay(1), reason))
+        return ends
+
+
+def message_of(lease: Lease) -> Message:
+    """Read a delivery as the message that a sink gets. Raises: InvalidPayload, ConfigError."""
+    headers: dict[str, str] = {} if lease.headers is None else decode_value(lease.headers)
+    own = {name: value for name, value in headers.items() if not name.startswith(OWN_HEADERS)}
+    return Message(from_structured(lease.payload), lease.key, own, lease.attempt)
+
+
+def _parts(parcels: Sequence[Parcel], most_bytes: int) -> Iterator[list[Parcel]]:
+    """Part a batch so that each call takes no more bytes than it may, or one message."""
+    part: list[Parcel] = []
+    taken = 0
+    for one in parcels:
+        size = size_of(one.work.lease)
+        if part and taken + size > most_bytes:
+            yield part
+            part, taken = [], 0
+        part.append(one)
+        taken += size
+    if part:
+        yield part
+
+
+def _checked(outcomes: Any, count: int) -> Sequence[Outcome]:
+    """Check what a sink gave. Raises: Unusable."""
+    if (
+        isinstance(outcomes, list | tuple)
+        and len(outcomes) == count
+        and all(isinstance(one, Delivered | Failed | Refused) for one in outcomes)
+    ):
+        return cast("Sequence[Outcome]", outcomes)
+    length = f" with {len(outcomes)} entries" if isinstance(outcomes, list | tuple) else ""
+    raise Unusable(
+        "What the sink returned",
+        f"{type_name(outcomes)}{length}",
+        f"return a list with Delivered, Failed or Refused for each of the {count} messages, in their order",
+    )
+
+
+def _delivery(work: Work) -> Delivery:
+    return cast("Delivery", work.handler)
