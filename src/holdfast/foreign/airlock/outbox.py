@@ -131,7 +131,7 @@ class AirlockOutbox(ForeignSource):
     def renew(self, leases: Sequence[Lease], worker: str, begun: Collection[Any] = ()) -> Flow[Renewed]:
         return airlock.renew(self.tables, leases, worker)
 
-    def settle(self, ends: Sequence[End], worker: str) -> Flow[Settled]:
+    def settle(self, ends: Sequence[End], worker: str, leases: Sequence[Lease] = ()) -> Flow[Settled]:
         return airlock.settle(self.tables, ends, worker)
 
     def complete(self, completion: Completion, worker: str) -> Flow[None]:
