@@ -335,7 +335,7 @@ def test_migrate_makes_the_tables_that_store_names(bare: Run, hf: Holdfast) -> N
 @pytest.mark.parametrize(
     "words, told",
     [
-        ("jobs list --store nonsense", "--store is pdo:TABLE or durable:PREFIX"),
+        ("jobs list --store nonsense", "--store is pdo:TABLE, durable:PREFIX or airlock:TABLE"),
         ("jobs list --store pdp:jobs", "did you mean pdo?"),
         ("jobs list --store pdo:jobz", "did you mean pdo:jobs?"),
         ("jobs list --store durable:x", "the application has no store durable:x"),
