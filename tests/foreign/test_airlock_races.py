@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast.foreign import AirlockOutbox
+from holdfast.sinks import Function
 from holdfast.testing.clock import Clock
 from holdfast.values.cloudevents import CloudEvent
 from holdfast.values.rows import Finish, Lease
@@ -171,6 +172,23 @@ def test_an_effect_and_the_end_of_its_message_commit_together(hf: Holdfast, outb
     row = produce(sql)
     serve(hf, lambda: look(sql, row).status == "PROCESSED")
     assert sql("select n from effects") == [(1,)]
+
+
+def test_events_are_handed_over_to_routes_in_the_commit_that_ends_their_messages(
+    hf: Holdfast, outbox: AirlockOutbox, sql: Sql
+) -> None:
+    sent: list[Any] = []
+    hf.route("order.*", to=Function(lambda message: sent.append((message.event.type, message.event.data, message.key))))
+
+    @outbox.handler("*")
+    async def hand_over(event: CloudEvent, job: Job) -> None:
+        async with job.transaction() as tx:
+            await hf.apublish(event.type, event.data, key=job.headers["partition_key"], tx=tx)
+
+    row = produce(sql)
+    serve(hf, lambda: bool(sent))
+    assert sent == [(TYPE, {"order": 9182}, "9182")]
+    assert look(sql, row).status == "PROCESSED"
 
 
 APP = """
