@@ -135,6 +135,15 @@ def test_a_rate_is_never_exceeded_in_any_period(do: Do, clock: Clock) -> None:
     assert len(starts) >= 25
 
 
+def test_a_rate_that_does_not_divide_its_period_lets_jobs_start(do: Do, clock: Clock) -> None:
+    thirds = QueueSettings(rate=Rate(3, per=1))
+    say(do, thirds)
+    do(jobs.enqueue_many([new_job() for _ in range(9)]))
+    starts = started(do, clock, thirds, 3, 0.05)
+    assert most_in(starts, 1.0) <= 3
+    assert len(starts) >= 7
+
+
 def test_a_rate_starts_several_at_once_where_it_is_quick(do: Do, clock: Clock) -> None:
     quick = QueueSettings(rate=Rate(1000, per=1))
     say(do, quick)

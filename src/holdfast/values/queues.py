@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
+from math import ceil
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -163,23 +164,27 @@ def tokens(rate: Rate, tat: int | None, now: int) -> int:
 
     `tat` is the theoretical arrival time of the next start (GCRA): one column, and nothing to count down.
     """
-    room = now + rate.burst * rate.interval_us - _base(rate, tat, now)
+    room = rate.burst * rate.interval_us - _ahead(rate, tat, now)
     return max(0, int(room / rate.interval_us + 1e-9))
 
 
 def spent(rate: Rate, tat: int | None, now: int, count: int) -> int:
-    """Return the `tat` after that many starts."""
-    return round(_base(rate, tat, now) + count * rate.interval_us)
+    """Return the `tat` after that many starts, rounded up: a microsecond less each time would add up to a start."""
+    return now + ceil(_ahead(rate, tat, now) + count * rate.interval_us)
 
 
 def wait_us(rate: Rate, tat: int | None, now: int) -> int:
     """Say in how many microseconds the next may start; 0: now."""
-    return max(0, round(_base(rate, tat, now) - (rate.burst - 1) * rate.interval_us - now))
+    return max(0, ceil(_ahead(rate, tat, now) - (rate.burst - 1) * rate.interval_us))
 
 
-def _base(rate: Rate, tat: int | None, now: int) -> float:
-    # Further ahead than all it gives at once it can be only when the clock was put back.
-    return min(max(tat or 0, now), now + rate.burst * rate.interval_us)
+def _ahead(rate: Rate, tat: int | None, now: int) -> int:
+    """Say how many microseconds `tat` is ahead of now.
+
+    A difference of whole numbers: an interval of 333,333.3 µs beside the microseconds since 1970 is rounded so that
+    nothing could ever start. Further ahead than all it gives at once it can be only when the clock was put back.
+    """
+    return min(max((tat or 0) - now, 0), ceil(rate.burst * rate.interval_us))
 
 
 PLAIN = QueueSettings()

@@ -1,0 +1,42 @@
+"""Rates: how many may start now, in exact numbers, at the times that databases have."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.values.queues import Rate, spent, tokens, wait_us
+
+NOW = 1_790_000_000_000_000
+rates = st.builds(Rate, st.integers(1, 5_000), st.sampled_from([0.5, 1, 7, 60, 3_600, 86_400.0]))
+
+
+@given(rate=rates, now=st.integers(NOW, 2 * NOW))
+def test_every_rate_lets_something_start_when_nothing_has(rate: Rate, now: int) -> None:
+    assert tokens(rate, None, now) == rate.burst
+    assert wait_us(rate, None, now) == 0
+
+
+@given(rate=rates, now=st.integers(NOW, 2 * NOW), late=st.lists(st.integers(0, 3), min_size=5, max_size=40))
+def test_whoever_waits_as_long_as_it_says_may_start_and_no_period_has_more_than_its_count(
+    rate: Rate, now: int, late: list[int]
+) -> None:
+    tat: int | None = None
+    starts: list[int] = []
+    for extra in late:
+        now += wait_us(rate, tat, now) + extra
+        count = tokens(rate, tat, now)
+        assert count > 0
+        starts += [now] * count
+        tat = spent(rate, tat, now, count)
+    period = round(rate.period * 1e6)
+    assert max(sum(first <= at < first + period for at in starts) for first in starts) <= rate.count
+
+
+@pytest.mark.parametrize("count", [3, 9, 12, 30])
+def test_a_rate_whose_interval_is_no_whole_number_of_microseconds_lets_jobs_start(count: int) -> None:
+    assert tokens(Rate(count, per=1), None, NOW) > 0
+
+
+def test_a_clock_that_was_put_back_makes_nobody_wait_for_more_than_an_interval() -> None:
+    rate = Rate(1, per=60)
+    assert wait_us(rate, NOW + 10**12, NOW) == 60_000_000
