@@ -388,6 +388,26 @@ def test_a_job_that_waits_for_its_line_is_free_of_it_when_it_moves(do: Do, clock
     assert (line_rows(look), first in outcomes(look)) == ([], True)
 
 
+@pytest.mark.parametrize("act", ["cancel", "move", "put off"])
+def test_a_line_that_relies_on_a_ticket_is_told_when_that_goes(do: Do, clock: Clock, look: Look, act: str) -> None:
+    """A job for later stands in front when it is due, and the line, which has not called it, waits for its claim."""
+    say(do)
+    [front] = add(do, "a", delay_ms=1_000)
+    clock.advance(0.5)
+    add(do, "a")
+    [lease] = take(do)
+    [behind] = add(do, "a")
+    assert take(do, worker="other") == []
+    clock.advance(1)
+    done(do, lease)
+    assert states(look) == {front: "pending", behind: "waiting"}
+    if act == "cancel":
+        cancel_jobs(do, [front])
+    else:
+        change_jobs(do, Change(to_queue="plain") if act == "move" else Change(run_after=60), [front])
+    assert drain(do) == [behind]
+
+
 def test_moved_jobs_stand_in_their_new_line_by_age(do: Do, clock: Clock, look: Look) -> None:
     """Whatever queue they were enqueued to: the order of one key is that of the enqueues."""
     do(lines.declare({"mail": ORDERED, "old": ORDERED}))
