@@ -242,7 +242,9 @@ class Ground(RuleBasedStateMachine):
 
     def _settle(self, ends: Sequence[tuple[Lease, End]]) -> None:
         """Write how leases ended, and check who was told that a lease is lost."""
-        settled = self.do(jobs.settle([end for _, end in ends]))
+        # As a worker does: it knows what it has claimed from lines and limits.
+        lined = [lease for lease, _ in ends if isinstance(lease, lines.LinedLease)]
+        settled = self.do(jobs.settle([end for _, end in ends], lined))
         holds = {lease.job_id for lease, _ in ends if self.model.jobs[lease.job_id].fence == lease.fence}
         assert (settled.done, settled.lost) == (holds, {lease.job_id for lease, _ in ends} - holds)
         self.settled = [end for lease, end in ends if lease.job_id in holds]
