@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.brokers import Kafka, Mosquitto, NatsServer, RabbitMQ, RedisServer
+from tests.brokers import Kafka, Mosquitto, Moto, NatsServer, RabbitMQ, RedisServer
 from tests.gate import Gate
 from tests.servers import free_port
 
@@ -67,4 +67,16 @@ def mosquitto() -> Iterator[Mosquitto]:
 @pytest.fixture(scope="session")
 def mosquitto_gate(mosquitto: Mosquitto) -> Iterator[Gate]:
     with Gate(mosquitto.port) as gate:
+        yield gate
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Moto]:
+    with Moto() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto_gate(moto: Moto) -> Iterator[Gate]:
+    with Gate(moto.port) as gate:
         yield gate

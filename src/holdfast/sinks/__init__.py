@@ -4,6 +4,7 @@ A sink sends messages and says what became of each (`base.py`); it knows nothing
 decides which event goes where, and when it is tried again, belongs to `outbox` and to the worker.
 """
 
+from holdfast.sinks.aws import Sns, Sqs
 from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome, Refused, Sink, SinkDown
 from holdfast.sinks.function import Function
 from holdfast.sinks.jobs import Jobs
@@ -30,5 +31,7 @@ __all__ = [
     "Refused",
     "Sink",
     "SinkDown",
+    "Sns",
+    "Sqs",
     "Webhook",
 ]
