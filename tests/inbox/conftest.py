@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import Moto, RabbitMQ
+from tests.brokers import Moto
 from tests.gate import Gate
 from tests.inbox.feeds import FEEDS, Feed
 from tests.sinks.conftest import *  # noqa: F403
@@ -27,18 +27,6 @@ def moto_server() -> Iterator[Moto]:
 @pytest.fixture(scope="session")
 def moto_gate(moto_server: Moto) -> Iterator[Gate]:
     with Gate(moto_server.port) as gate:
-        yield gate
-
-
-@pytest.fixture(scope="session")
-def rabbitmq_server() -> Iterator[RabbitMQ]:
-    with RabbitMQ() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def rabbitmq_gate(rabbitmq_server: RabbitMQ) -> Iterator[Gate]:
-    with Gate(rabbitmq_server.port) as gate:
         yield gate
 
 

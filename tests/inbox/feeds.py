@@ -15,9 +15,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from nats.js.api import ConsumerConfig
 
-from holdfast.inbox.rabbitmq import RabbitMQConsumer
 from holdfast.inbox.sqs import SqsConsumer
-from holdfast.sinks import Kafka, Message, Nats, RedisStream, Sink
+from holdfast.sinks import Kafka, Message, Nats, RabbitMQ, RedisStream, Sink
 from holdfast.values.cloudevents import CloudEvent
 
 
@@ -180,7 +179,7 @@ class SqsFeed(Feed):
 
 
 class RabbitMQFeed(Feed):
-    server, gate = "rabbitmq_server", "rabbitmq_gate"
+    server, gate = "rabbitmq", "rabbitmq_gate"
 
     def make(self) -> None:
         self.asked(lambda channel: channel.declare_queue(self.name, durable=True))
@@ -190,11 +189,10 @@ class RabbitMQFeed(Feed):
 
     def broker(self) -> Any:
         url = self.broker_gate.url(self.broker_server.url)
-        return Made(lambda: RabbitMQConsumer(lambda: aio_pika.connect(url, timeout=5), self.name))
+        return RabbitMQ(url, queue=self.name)
 
-    def publish(self, *messages: Message) -> None:
-        for one in messages:
-            self.publish_raw(one.event.structured(), **{"content-type": "application/cloudevents+json"})
+    def sink(self) -> RabbitMQ:
+        return RabbitMQ(self.broker_server.url, queue=self.name)
 
     def publish_raw(self, body: bytes, **headers: str) -> None:
         kind = headers.pop("content-type", None)

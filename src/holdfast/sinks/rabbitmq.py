@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import ConfigError
+from holdfast.inbox.base import Consumer
 from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome, Refused
 from holdfast.sinks.bindings import header_bytes, packed
 from holdfast.sinks.link import Link, Secrets
@@ -32,7 +33,8 @@ class _Connection(NamedTuple):
 class RabbitMQ:
     """Publish to an exchange: `RabbitMQ("amqp://localhost/", exchange="events", routing_key="{type}")`.
 
-    Without an exchange the routing key is the name of a queue; quorum queues and streams are queues, too. Binary mode
+    Without an exchange the routing key is the name of a queue; quorum queues and streams are queues, too. queue: for
+    `hf.receive`, where messages come from; it is the routing key where no other is given. Binary mode
     has the attributes in headers `cloudEvents_…`; the event's id is the `message_id`. message_bytes: what is larger is
     refused before it is sent, since the broker would close the channel; it is `max_message_size` there. timeout:
     seconds until the outcome of a message counts as unknown. options: passed on to `aio_pika.connect` (ssl_context, …).
@@ -42,8 +44,9 @@ class RabbitMQ:
         self,
         url: str = "amqp://localhost/",
         *,
-        routing_key: str,
+        routing_key: str | None = None,
         exchange: str = "",
+        queue: str | None = None,
         mode: Mode = "binary",
         message_bytes: int = 16_777_216,
         timeout: float = 30.0,
@@ -54,7 +57,8 @@ class RabbitMQ:
         [self._url] = texts("url", url)
         if not self._url.startswith(("amqp://", "amqps://")):
             raise ConfigError("url", "must begin with amqp:// or amqps://", self._url.partition("://")[0])
-        self._routing_key = Template("routing_key", routing_key, NAMING)
+        self._routing_key = Template("routing_key", routing_key or queue, NAMING)
+        self._queue = queue
         self._exchange = exchange
         self._mode = mode_of(mode)
         self._limit = whole("message_bytes", message_bytes, at_least=1_000)
@@ -77,11 +81,23 @@ class RabbitMQ:
         """Close the connection."""
         await self._link.close()
 
-    async def _open(self) -> _Connection:
+    def consumer(self) -> Consumer:
+        """Make a consumer, for `hf.receive`. Raises: ConfigError without a queue."""
+        from holdfast.inbox.rabbitmq import RabbitMQConsumer
+
+        if self._queue is None:
+            raise ConfigError("broker", "messages are received from a queue: RabbitMQ(…, queue=…)", self)
+        return RabbitMQConsumer(self._connected, self._queue)
+
+    async def _connected(self) -> AbstractConnection:
         with importing("aio_pika", "rabbitmq"):
             import aio_pika
 
-        connection = await aio_pika.connect(self._url, **self._options)
+        connection: AbstractConnection = await aio_pika.connect(self._url, **self._options)
+        return connection
+
+    async def _open(self) -> _Connection:
+        connection = await self._connected()
         try:
             # Otherwise a message that came back counts as published.
             channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
