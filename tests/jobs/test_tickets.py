@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def add(store: Store, keys: int, each: int) -> None:
-    """Enqueue so many jobs of so many keys, those of a key far apart."""
+    """Enqueue jobs of several keys, those of a key far apart."""
     store.run(jobs.enqueue_many([new_job(key=f"key {n % keys}") for n in range(keys * each)]))
 
 

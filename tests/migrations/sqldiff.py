@@ -59,7 +59,7 @@ NAMES = [
 ]
 NOTIFY = [(r",\s+case when :channel is not null.*?end", "")]
 
-BATCH = re.compile(r"unnest\(([^()]*(?:\[\])?[^()]*)\)(?: with ordinality)?\s+as u \(([^()]*)\)")
+BATCH = re.compile(r"unnest\(((?:[^()]|\([^()]*\))*)\)(?: with ordinality)?\s+as u \(([^()]*)\)")
 FIELDS = re.compile(r"select (key as id, )?(json_extract\(value.*?)\s+from json_each\(:batch\)\) u")
 FIELD = re.compile(r"json_extract\(value, '\$\[\d+\]'\) as (\w+)")
 # In the order in which the flows give them.

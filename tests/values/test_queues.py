@@ -17,7 +17,7 @@ def test_every_rate_lets_something_start_when_nothing_has(rate: Rate, now: int) 
 
 
 @given(rate=rates, now=st.integers(NOW, 2 * NOW), late=st.lists(st.integers(0, 3), min_size=5, max_size=40))
-def test_whoever_waits_as_long_as_it_says_may_start_and_no_period_has_more_than_its_count(
+def test_a_job_that_waits_as_long_as_it_says_may_start_and_no_period_has_more_than_its_count(
     rate: Rate, now: int, late: list[int]
 ) -> None:
     tat: int | None = None

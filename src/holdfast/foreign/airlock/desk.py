@@ -62,8 +62,9 @@ class AirlockDesk(ForeignDesk):
     def __init__(self, name: str, tables: AirlockTables) -> None:
         super().__init__(name, tables)
         self.refusals = {
+            "change": "cannot be changed here: Airlock's relay shares it. Change the row of a message that waits.",
             "cancel": "knows no cancel: Airlock's relay would not hear of it. To be rid of a message that waits, "
-            f"set its status in {tables.table} to FAILED, and discard it."
+            f"set its status in {tables.table} to FAILED, and discard it.",
         }
 
     def audit_id(self, row_id: str, dead: bool = False) -> str:

@@ -17,7 +17,7 @@ from holdfast.store.catalogue import Compiled
 
 # Up to this many items each gets its own statement at once.
 NOT_WORTH_IT = 2
-# Reading so many rows of an item costs less than a statement of its own.
+# Up to this many rows of an item cost less to read than a statement of their own.
 FEW = 16
 
 
