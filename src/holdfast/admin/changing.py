@@ -20,6 +20,7 @@ from holdfast.life.listing import Changed
 from holdfast.lines.heads import WAITS_FOR_LINE
 from holdfast.lines.leaving import LIMIT, LINE_BITS
 from holdfast.values.changes import Change
+from holdfast.values.reserved import is_route
 from holdfast.values.views import iso
 
 
@@ -89,6 +90,9 @@ def _why_not(job: LiveJob, change: Change) -> str | None:
     """Say why a job is left alone; None: it may be changed."""
     if job.is_held:
         return "leased"
+    if change.to_queue is not None and is_route(job.queue):
+        # The queue names the route: elsewhere nobody would know what to send, and where.
+        return "belongs to a route"
     if change.run_after is not None and job.waits_for not in (None, WAITS_FOR_LINE):
         # What it waits for says when it goes on, and would write over any time.
         return f"waits for {job.waits_for}"

@@ -246,4 +246,6 @@ def _error(what: Capability, job: str, why: str) -> HoldfastError:
     if why in ("done", "dead", "cancelled"):
         words = too_late(why) if what == "cancel" else f"{why}. Only a job that waits can be changed."
         return Conflict(f"Job {job} is {words}")
+    if why == "belongs to a route":
+        return Conflict(f"Job {job} {why} and cannot be moved. Cancel it, and publish the event again.")
     return Conflict(f"Job {job} {why}, which says when it runs. Leave out the time, or cancel what it waits for.")

@@ -154,7 +154,7 @@ class Changed:
     """What a change came to.
 
     changed: jobs that are now as was asked. left: by id, jobs that were found or named and left alone, with why:
-    "leased", "waits for parents" (its time is not its own), or as in `Cancelled`.
+    "leased", "waits for parents" (its time is not its own), "belongs to a route" (its queue is), or as in `Cancelled`.
     """
 
     changed: list[str] = field(default_factory=list[str])

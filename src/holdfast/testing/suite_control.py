@@ -435,6 +435,13 @@ def test_a_moved_job_counts_for_the_limit_of_its_new_queue_only(do: Do, clock: C
     assert held == {"mail": 0, "bulk": 1}
 
 
+def test_the_delivery_of_an_event_stays_with_its_route(do: Do, clock: Clock, look: Look) -> None:
+    [job] = add(do, None, queue="route:orders", kind="route:orders")
+    assert change_jobs(do, Change(to_queue="bulk"), [job]) == Changed([], {job: "belongs to a route"})
+    assert change_jobs(do, Change(priority=3, run_after=60), [job]) == Changed([job])
+    assert [(row.queue, row.priority, due_in(row, clock)) for row in look.live()] == [("route:orders", 3, 60)]
+
+
 def test_a_change_of_time_starts_no_job_of_a_key_before_its_rate(do: Do, clock: Clock) -> None:
     rated = QueueSettings(key_rate=Rate(1, per=60))
     say(do, rated)
@@ -465,6 +472,7 @@ def test_a_changed_time_counts_until_the_next_call_of_a_debounce(do: Do, clock: 
         lambda: Change(priority=101),
         lambda: Change(to_queue=""),
         lambda: Change(to_queue="x" * 101),
+        lambda: Change(to_queue="route:orders"),
         lambda: Change(run_after=-1),
         lambda: admin.meant_by("hf.cancel", None, False, {}),
         lambda: admin.meant_by("hf.cancel", None, False, {"queue": None}),

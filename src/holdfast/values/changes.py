@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.values.options import NAME_LENGTH, EnqueueOptions, text
+from holdfast.values.reserved import unreserved
 from holdfast.values.views import iso
 
 
@@ -26,6 +27,7 @@ class Change:
         """Raises: ConfigError for what no job can have, and where nothing is to be changed."""
         if self.to_queue is not None:
             text(self.to_queue, "to_queue", NAME_LENGTH)
+            unreserved(self.to_queue, "to_queue")
         said = EnqueueOptions(priority=self.priority, run_after=self.run_after)
         object.__setattr__(self, "run_after", said.run_after)
         if not self.given():
