@@ -75,6 +75,8 @@ def test_a_block_may_be_the_end_of_a_query() -> None:
 
 def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_optional_lines(dialect: Dialect) -> None:
     admin = {"jobs_list", "jobs_count", "dead_groups", "finished_pick", "audit_list", "schedules_list", "queue_lags"}
+    # What a cancel or a change by filter looks up, locks and writes.
+    admin |= {"live_look", "live_lock", "change_live"}
     # What settles a batch leaves jobs with followers alone until their turn; a wake may name what is over.
     ends = {"finish", "drop", "put_back", "wake"}
     # Only PostgreSQL sends a completion and the COMMIT in one message.
@@ -108,6 +110,7 @@ def test_both_dialects_choose_by_the_same_names() -> None:
         "drop_one": {"or_fail"},
         "enqueue_many": {"unique"},
         "finish_one": {"or_fail"},
+        "live_lock": {"skip_locked"},
         "reap_pick": {"lock"},
         "tickets": {"queues", "lane_queues"},
     }

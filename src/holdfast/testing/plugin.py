@@ -32,6 +32,7 @@ TOPICS = (
     "park",
     "pauses",
     "control",
+    "drain",
     "door",
     "results",
     "reap",

@@ -11,6 +11,7 @@ from holdfast.testing.suite_control import *  # noqa: F403
 from holdfast.testing.suite_debounce import *  # noqa: F403
 from holdfast.testing.suite_declarations import *  # noqa: F403
 from holdfast.testing.suite_door import *  # noqa: F403
+from holdfast.testing.suite_drain import *  # noqa: F403
 from holdfast.testing.suite_enqueue import *  # noqa: F403
 from holdfast.testing.suite_expiry import *  # noqa: F403
 from holdfast.testing.suite_inbox import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Control: jobs cancelled and changed by hand, by id and by filter, with all that follows; workers asked to drain."""
+"""Control: jobs cancelled and changed by hand, by id and by filter, with all that follows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from holdfast.testing.suite_order import ORDERED, PASS, add, done, drain, ids, l
 from holdfast.values.ids import new_id, new_ids
 from holdfast.values.queues import QueueSettings, Rate
 from holdfast.values.rows import Finish, Lease, PutBack
-from holdfast.worker import draining, registry
 
 FAIR = QueueSettings(fair=True, key_concurrency=1)
 
@@ -486,37 +485,3 @@ def test_a_changed_time_counts_until_the_next_call_of_a_debounce(do: Do, clock: 
 def test_what_is_not_said_clearly_is_refused(wrong: Callable[[], Any]) -> None:
     with pytest.raises(ConfigError):
         wrong()
-
-
-# Drain
-
-
-def test_a_drained_worker_stays_draining_whatever_it_beats(do: Do, clock: Clock) -> None:
-    do(registry.beat("w1", '{"host":"web1"}'))
-    clock.advance(5)
-    assert do(draining.drain("w1", None, "ann")).asked == ["w1"]
-    [worker] = do(registry.workers())
-    assert (worker.status, worker.silent_for) == ("draining", timedelta(seconds=5)), "that is no sign of life"
-    assert do(registry.beat("w1", '{"host":"web1"}')) == "draining"
-    clock.advance(3600)
-    do(registry.bury(timedelta(seconds=60)))
-    assert do(registry.beat("w1", '{"host":"web1"}')) == "draining"
-    [line] = do(admin.audit())
-    assert (line.action, line.actor, line.detail) == ("worker_drain", "ann", {"worker": "w1"})
-
-
-def test_workers_are_drained_by_id_or_by_host(do: Do, clock: Clock) -> None:
-    for worker, host in (("w1", "web1"), ("w2", "web1"), ("w3", "web2"), ("w4", "web1"), ("w5", "web1")):
-        do(registry.beat(worker, f'{{"host":"{host}"}}'))
-    do(registry.mark("w4", "dead"))
-    do(registry.mark("w5", "draining"))
-    foreseen = do(draining.drain(None, "web1", None, dry_run=True))
-    assert (foreseen.asked, foreseen.left) == (["w1", "w2"], {"w5": "draining"})
-    assert do(registry.beat("w1", '{"host":"web1"}')) == "alive"
-    assert do(draining.drain(None, "web1", None)) == foreseen
-    answer = do(draining.drain(["w3", "w1", "w4", "gone"], None, None))
-    assert (answer.asked, answer.left) == (["w3"], {"w1": "draining", "w4": "dead", "gone": "unknown"})
-    assert {worker.id: worker.status for worker in do(registry.workers())}["w4"] == "dead"
-    for wrong in (draining.drain(None, None, None), draining.drain("w1", "web1", None)):
-        with pytest.raises(ConfigError):
-            do(wrong)
