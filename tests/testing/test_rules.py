@@ -397,3 +397,23 @@ def test_an_attempt_that_another_claim_overtook_had_lost_its_lease_though_nobody
         [called(1, 0.0), called(3, 5.0), Ended("1", 1, None, False, 6.0), Ended("1", 3, None, False, 7.0)]
     )
     assert [(one.fence, one.is_whole) for one in history.attempts] == [(1, False), (3, True)]
+
+
+def test_a_call_that_began_after_a_later_claim_of_its_job_counts_for_nothing() -> None:
+    """A worker slept for longer than its lease, and called the handler when it woke: others had gone on."""
+
+    def called(job_id: str, fence: int, at: float, ended: float | None) -> list[Began | Ended]:
+        over = [] if ended is None else [Ended(job_id, fence, None, False, ended)]
+        return [Began(job_id, "orders", "ship", "a", 1, fence, fence, at), *over]
+
+    history = History.of(
+        [
+            Sent(["1", "2"], "orders", "a", 0.0, 1.0),
+            *called("1", 3, 5.0, 6.0),
+            *called("2", 3, 7.0, 9.0),
+            *called("1", 1, 8.0, None),
+        ]
+    )
+    history.outcomes |= {"1": "done", "2": "done"}
+    assert [one.stale for one in history.attempts] == [False, False, True]
+    assert check(history, ordered=["orders"]) == []

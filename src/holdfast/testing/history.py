@@ -180,6 +180,8 @@ class Attempt:
     ended: float | None = None
     error: str | None = None
     lost: bool = False
+    stale: bool = False
+    """Whether it began when a later claim of the job had begun already: no promise is about it."""
 
     @property
     def is_whole(self) -> bool:
@@ -267,11 +269,11 @@ class History:
 
     def firsts(self) -> dict[str, float]:
         """Say when each job first began."""
-        return {attempt.id: attempt.began for attempt in reversed(self.attempts)}
+        return {attempt.id: attempt.began for attempt in reversed(self.attempts) if not attempt.stale}
 
     def last_begins(self) -> dict[str, float]:
         """Say when each job last began."""
-        return {attempt.id: attempt.began for attempt in self.attempts}
+        return {attempt.id: attempt.began for attempt in self.attempts if not attempt.stale}
 
     def first_ends(self) -> dict[str, float]:
         """Say when each job was first seen to end whole; one that never did, when it last began."""
@@ -285,6 +287,8 @@ class History:
         """Say when each job was last seen to run: the end of its last whole attempt, else the begin of its last one."""
         last: dict[str, float] = {}
         for attempt in self.attempts:
+            if attempt.stale:
+                continue
             seen = attempt.ended if attempt.is_whole and attempt.ended is not None else attempt.began
             last[attempt.id] = max(seen, last.get(attempt.id, 0.0))
         return last
@@ -306,8 +310,9 @@ def _with_overtaken(attempts: Sequence[Attempt]) -> list[Attempt]:
     found: list[Attempt] = []
     for attempt in sorted(attempts, key=lambda one: one.fence, reverse=True):
         began = after.get(attempt.id, float("inf"))
-        overtaken = attempt.ended is not None and began < attempt.ended
-        found.append(replace(attempt, lost=True) if overtaken else attempt)
+        stale = began < attempt.began
+        overtaken = stale or (attempt.ended is not None and began < attempt.ended)
+        found.append(replace(attempt, lost=True, stale=stale) if overtaken else attempt)
         after[attempt.id] = min(began, attempt.began)
     return sorted(found, key=lambda one: one.began)
 
