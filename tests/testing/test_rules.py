@@ -415,5 +415,5 @@ def test_a_call_that_began_after_a_later_claim_of_its_job_counts_for_nothing() -
         ]
     )
     history.outcomes |= {"1": "done", "2": "done"}
-    assert [one.stale for one in history.attempts] == [False, False, True]
+    assert [one.lost for one in history.attempts] == [False, False, True]
     assert check(history, ordered=["orders"]) == []

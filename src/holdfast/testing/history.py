@@ -180,8 +180,6 @@ class Attempt:
     ended: float | None = None
     error: str | None = None
     lost: bool = False
-    stale: bool = False
-    """Whether it began when a later claim of the job had begun already: no promise is about it."""
 
     @property
     def is_whole(self) -> bool:
@@ -269,11 +267,11 @@ class History:
 
     def firsts(self) -> dict[str, float]:
         """Say when each job first began."""
-        return {attempt.id: attempt.began for attempt in reversed(self.attempts) if not attempt.stale}
+        return {attempt.id: attempt.began for attempt in reversed(self.attempts) if not attempt.lost}
 
     def last_begins(self) -> dict[str, float]:
         """Say when each job last began."""
-        return {attempt.id: attempt.began for attempt in self.attempts if not attempt.stale}
+        return {attempt.id: attempt.began for attempt in self.attempts if not attempt.lost}
 
     def first_ends(self) -> dict[str, float]:
         """Say when each job was first seen to end whole; one that never did, when it last began."""
@@ -287,7 +285,7 @@ class History:
         """Say when each job was last seen to run: the end of its last whole attempt, else the begin of its last one."""
         last: dict[str, float] = {}
         for attempt in self.attempts:
-            if attempt.stale:
+            if attempt.lost:
                 continue
             seen = attempt.ended if attempt.is_whole and attempt.ended is not None else attempt.began
             last[attempt.id] = max(seen, last.get(attempt.id, 0.0))
@@ -310,9 +308,8 @@ def _with_overtaken(attempts: Sequence[Attempt]) -> list[Attempt]:
     found: list[Attempt] = []
     for attempt in sorted(attempts, key=lambda one: one.fence, reverse=True):
         began = after.get(attempt.id, float("inf"))
-        stale = began < attempt.began
-        overtaken = stale or (attempt.ended is not None and began < attempt.ended)
-        found.append(replace(attempt, lost=True, stale=stale) if overtaken else attempt)
+        overtaken = began < (attempt.began if attempt.ended is None else attempt.ended)
+        found.append(replace(attempt, lost=True) if overtaken else attempt)
         after[attempt.id] = min(began, attempt.began)
     return sorted(found, key=lambda one: one.began)
 

@@ -4,9 +4,9 @@
     history.learn(jobs)
     assert check(history, ordered=["orders"], concurrency={"stripe": 10}) == []
 
-A rule knows nothing of databases and processes. An attempt whose worker lost its lease, or died, counts only with the
-moment at which it began, and not at all if another claim of the job had begun by then: code that runs on without a
-lease cannot be stopped, only fenced, and no promise is about it.
+A rule knows nothing of databases and processes. An attempt whose worker died counts only with the moment at which it
+began, and one whose worker lost its lease does not count: code that runs on without a lease cannot be stopped, only
+fenced, and no promise is about it.
 A handler that completes its job itself is over for the database with that commit, which a history does not show: let
 handlers of ordered and limited queues that are to be checked end with it.
 """
@@ -128,7 +128,7 @@ def overlaps(history: History, ordered: Collection[str]) -> Found:
     for (queue, key), attempts in _by_key(history, ordered).items():
         running: Attempt | None = None
         for attempt in attempts:
-            if attempt.stale:
+            if attempt.lost:
                 continue
             if running is not None and running.ended is not None and attempt.began < running.ended:
                 both = f"{attempt.id} began {running.ended - attempt.began:.6f} s before {running.id} ended"
