@@ -70,6 +70,10 @@ class Mosquitto(Server):
         self.program = servers.need("mosquitto")
         super().__init__()
 
+    @property
+    def url(self) -> str:
+        return f"mqtt://{USER}:{PASSWORD}@{HOST}:{self.port}"
+
     def _prepare(self) -> None:
         passwords = self.folder / "passwords"
         if not passwords.exists():

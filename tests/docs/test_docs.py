@@ -1,31 +1,46 @@
 """The docs do what they say: their Python runs, their commands exist, their links lead somewhere.
 
 A page's ```python blocks run in order in one process, in an empty folder. A comment on the line before a block changes
-that: `<!-- needs: postgres -->` gives it `DATABASE_URL`, `<!-- file: shop.py -->` writes it to a file, `<!-- run -->`
-runs the `holdfast` lines of a ```console block, and `<!-- not run: reason -->` leaves a block out.
+that: `<!-- needs: postgres -->` gives it `DATABASE_URL`, `<!-- needs: nats -->` and the other names of `BROKERS` give it
+the address of a broker, `<!-- file: shop.py -->` writes it to a file, `<!-- run -->` runs the `holdfast` lines of a
+```console block, and `<!-- not run: reason -->` leaves a block out.
 """
 
+import contextlib
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import click
 import pytest
 
 from holdfast.cli import main
-from tests.servers import Postgres
+from tests import brokers
+from tests.servers import Postgres, Server
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^(?P<pad> *)```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^(?P=pad)```$", re.MULTILINE | re.DOTALL)
 MARK = re.compile(r"<!-- (needs|file|run|not run)(?:: (.+?))? -->")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-PRELUDE = "import os, shlex, subprocess; DATABASE_URL = os.environ.get('DATABASE_URL'); "
+# What a page may need beside a database: the broker, the name that its examples have for its address, and the address.
+BROKERS: dict[str, tuple[type[Server], str, Callable[[Any], str]]] = {
+    "kafka": (brokers.Kafka, "KAFKA_SERVERS", lambda server: server.address),
+    "moto": (brokers.Moto, "AWS_URL", lambda server: server.url),
+    "mosquitto": (brokers.Mosquitto, "MQTT_URL", lambda server: server.url),
+    "nats": (brokers.NatsServer, "NATS_URL", lambda server: server.url),
+    "rabbitmq": (brokers.RabbitMQ, "AMQP_URL", lambda server: server.url),
+    "redis": (brokers.RedisServer, "REDIS_URL", lambda server: server.url),
+}
+NAMES = ["DATABASE_URL", *(name for _, name, _ in BROKERS.values())]
+PRELUDE = "import os, shlex, subprocess; " + "; ".join(f"{name} = os.environ.get({name!r})" for name in NAMES) + "; "
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -92,15 +107,19 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, request: pytest.F
         names["DATABASE_URL"] = server.start().fresh_database()
     script = tmp_path / f"{page.stem}_md.py"
     script.write_text(script_of(blocks), "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", script],
-        cwd=tmp_path,
-        env=names,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    with contextlib.ExitStack() as running:
+        for needed in {block.marks["needs"] for block in blocks if block.marks.get("needs") in BROKERS}:
+            kind, name, address = BROKERS[needed]
+            names[name] = address(running.enter_context(kind()))
+        done = subprocess.run(
+            [sys.executable, "-W", "error", script],
+            cwd=tmp_path,
+            env=names,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
     assert done.returncode == 0, f"{page.relative_to(ROOT)} (the line numbers are the page's):\n{done.stderr[-4000:]}"
 
 

@@ -86,6 +86,8 @@ class Sink(Protocol):
         the relay stops or the time of an attempt is over.
         Raises: SinkDown. Anything else that is raised is a failed attempt of every message.
         """
+        ...
 
     async def close(self) -> None:
         """Close connections; what was not confirmed by then counts as not sent. A later `send` connects again."""
+        ...
