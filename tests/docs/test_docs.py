@@ -1,8 +1,8 @@
 """The docs do what they say: their Python runs, their commands exist, their links lead somewhere.
 
 A page's ```python blocks run in order in one process, in an empty folder. A comment on the line before a block changes
-that: `<!-- needs: postgres -->` gives it `DATABASE_URL`, `<!-- needs: nats -->` and the other names of `BROKERS` give it
-the address of a broker, `<!-- file: shop.py -->` writes it to a file, `<!-- run -->` runs the `holdfast` lines of a
+that: `<!-- needs: postgres -->` gives it `DATABASE_URL`, `<!-- needs: nats -->` and the other names of `BROKERS` give
+it the address of a broker, `<!-- file: shop.py -->` writes it to a file, `<!-- run -->` runs the `holdfast` lines of a
 ```console block, and `<!-- not run: reason -->` leaves a block out.
 """
 

@@ -1,4 +1,4 @@
-"""The MQTT sink against a real broker: the suite in both modes and versions, and what is MQTT's own."""
+"""The MQTT sink against a real broker: the suite, both modes and versions, and what is MQTT's own."""
 
 import asyncio
 import threading
@@ -12,6 +12,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from holdfast.errors import ConfigError
 from holdfast.sinks import Delivered, Failed, Message, Mqtt, Outcome, SinkDown
+from holdfast.testing import sink_suite
 from holdfast.testing.sink_suite import *  # noqa: F403
 from holdfast.testing.sinks import Receiver, message
 from holdfast.values.cloudevents import CloudEvent, from_binary, from_structured
@@ -84,21 +85,27 @@ class Subscriber(Receiver):
         return self.gate.lost_answer()
 
 
-WAYS = [("structured", "5"), ("binary", "5"), ("structured", "3.1.1")]
-
-
-@pytest.fixture(params=WAYS, ids="-".join)
-def receiver(mosquitto: Mosquitto, mosquitto_gate: Gate, request: pytest.FixtureRequest) -> Iterator[Subscriber]:
-    subscriber = Subscriber(mosquitto, mosquitto_gate, *request.param)
-    yield subscriber
-    subscriber.close()
-
-
 @pytest.fixture
 def subscriber(mosquitto: Mosquitto, mosquitto_gate: Gate) -> Iterator[Subscriber]:
     subscriber = Subscriber(mosquitto, mosquitto_gate)
     yield subscriber
     subscriber.close()
+
+
+@pytest.fixture
+def receiver(subscriber: Subscriber) -> Subscriber:
+    return subscriber
+
+
+@pytest.mark.parametrize("mode, version", [("binary", "5"), ("structured", "3.1.1")])
+def test_an_event_arrives_in_other_modes_and_versions_too(subscriber: Subscriber, mode: str, version: str) -> None:
+    subscriber.mode, subscriber.version = mode, version
+    sink_suite.test_an_event_arrives_as_it_was(subscriber)
+
+
+def test_an_answer_that_was_lost_is_unknown_in_version_3_1_1_too(subscriber: Subscriber) -> None:
+    subscriber.version = "3.1.1"
+    sink_suite.test_an_answer_that_was_lost_is_an_unknown_outcome(subscriber)
 
 
 def outcomes_of(sink: Mqtt, *messages: Message) -> list[Outcome]:

@@ -1,7 +1,8 @@
-"""The RabbitMQ sink against a real broker: the suite on a quorum queue and on a stream, and what is RabbitMQ's own."""
+"""The RabbitMQ sink against a real broker: the suite on a quorum queue, a stream, and what is RabbitMQ's own."""
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import aio_pika
@@ -9,6 +10,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.sinks import Delivered, Failed, Message, Mode, Outcome, RabbitMQ, Refused, SinkDown
+from holdfast.testing import sink_suite
 from holdfast.testing.sink_suite import *  # noqa: F403
 from holdfast.testing.sinks import TIME, Receiver, message
 from holdfast.values.cloudevents import CloudEvent, from_binary, from_structured
@@ -88,9 +90,23 @@ class Queue(Receiver):
         return self.gate.lost_answer()
 
 
-@pytest.fixture(params=[("quorum", "binary"), ("stream", "structured")], ids=lambda both: "-".join(both))
-def receiver(rabbitmq: brokers.RabbitMQ, rabbitmq_gate: Gate, request: pytest.FixtureRequest) -> Queue:
-    return Queue(rabbitmq, rabbitmq_gate, *request.param)
+@pytest.fixture
+def receiver(rabbitmq: brokers.RabbitMQ, rabbitmq_gate: Gate) -> Queue:
+    return Queue(rabbitmq, rabbitmq_gate)
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [
+        sink_suite.test_an_event_arrives_as_it_was,
+        sink_suite.test_messages_of_one_key_arrive_in_their_order,
+        sink_suite.test_an_answer_that_was_lost_is_an_unknown_outcome,
+    ],
+)
+def test_a_stream_keeps_the_promises_of_a_queue(
+    promise: Callable[[Receiver], None], rabbitmq: brokers.RabbitMQ, rabbitmq_gate: Gate
+) -> None:
+    promise(Queue(rabbitmq, rabbitmq_gate, "stream", "structured"))
 
 
 @pytest.fixture
