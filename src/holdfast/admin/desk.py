@@ -30,7 +30,7 @@ class JobsDesk(Desk):
 
     name = "jobs"
     states: ClassVar[tuple[str, ...]] = STATES
-    checks: ClassVar[tuple[str, ...]] = ("lag", "pauses", "leases", "dead-letters", "batches")
+    checks: ClassVar[tuple[str, ...]] = ("lag", "pauses", "leases", "dead-letters", "batches", "outbox")
     has_retention: ClassVar[bool] = True
 
     @flow
@@ -79,6 +79,7 @@ class JobsDesk(Desk):
             "leases": examine.leases,
             "dead-letters": examine.dead_letters,
             "batches": examine.batches,
+            "outbox": examine.outbox,
         }
         found: list[Finding] = []
         for name in self.checks if only is None else (only,):

@@ -9,17 +9,21 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from holdfast.admin.health import clock
-from holdfast.admin.jobs import dead_groups, expired_leases, oldest_pending
+from holdfast.admin.jobs import Filter, count_jobs, dead_groups, expired_leases, list_jobs, oldest_pending
 from holdfast.admin.pausing import held_up
 from holdfast.flow import Steps, ask, flow, text_of
 from holdfast.jobs import pauses as paused_now
 from holdfast.life.findings import Finding, of_letters
+from holdfast.values.cloudevents import type_of
+from holdfast.values.reserved import UNROUTED, is_route, route_of
 from holdfast.values.words import age, plural
 
 # A reaper looks every second, so a lease that ran out this long ago has nobody to take it back.
 UNREAPED = timedelta(seconds=10)
 LEASES_READ = 100
 GROUPS_READ = 1000
+# Of the events that no route takes, how many are read for their types, and how many types are named.
+TYPES_READ, TYPES_NAMED = 1000, 5
 # A batch that is open for this long without a member at work was probably forgotten.
 UNSEALED = timedelta(hours=1)
 
@@ -32,9 +36,14 @@ def lag(limit_seconds: float, served: Collection[str] | None = None) -> Steps[li
     """
     found = []
     for queue in (yield from oldest_pending(unpaused=True).start()):
+        if queue.queue == UNROUTED:
+            # Nobody serves it; `outbox` tells of it.
+            continue
         waiting = f"queue {queue.queue}: {queue.due:,} due, the oldest for {age(queue.oldest_seconds)}"
         if served is not None and queue.queue not in served:
             do = f"start one: `holdfast worker APP --queues {queue.queue}`"
+            if is_route(queue.queue):
+                do = f"start one: `holdfast relay APP`, where APP has the route {route_of(queue.queue)}"
             found.append(Finding("lag", "problem", f"{waiting}, and no live worker serves it", do))
         elif queue.oldest_seconds > limit_seconds:
             look = f"`holdfast jobs list --state pending --oldest --queue {queue.queue}`"
@@ -83,6 +92,21 @@ def dead_letters() -> Steps[list[Finding]]:
     now = yield from clock().start()
     found = yield from dead_groups(limit=GROUPS_READ).start()
     return list(of_letters(found, now)) or [Finding("dead-letters", "ok", "there are none")]
+
+
+@flow
+def outbox() -> Steps[list[Finding]]:
+    """Find events that no route takes: they are kept, and go nowhere."""
+    waiting = Filter(states=("pending",), queue=UNROUTED)
+    kept = yield from list_jobs(waiting, limit=TYPES_READ, newest=False).start()
+    if not kept:
+        return [Finding("outbox", "ok", "every event has a route")]
+    count = yield from count_jobs(waiting).start()
+    types = sorted({str(type_of(job.payload)) for job in kept})
+    named = ", ".join(types[:TYPES_NAMED]) + (" and others" if len(types) > TYPES_NAMED or count > len(kept) else "")
+    seen = f"{plural(count, 'event')} that no route takes: {named}"
+    do = "declare a route for them, and `holdfast outbox republish --unrouted --app APP` sends them on"
+    return [Finding("outbox", "warning", seen, do)]
 
 
 @flow

@@ -57,7 +57,15 @@ LONGEST_LIST = 100_000
 # A job may move between a write that missed it and the read that asks why; each try looks again.
 TRIES_PER_JOB = 10
 
-_TEXTS = {"queue": NAME_LENGTH, "kind": NAME_LENGTH, "key": KEY_LENGTH, "group": 64, "worker": 500, "error": 1000}
+_TEXTS = {
+    "queue": NAME_LENGTH,
+    "kind": NAME_LENGTH,
+    "key": KEY_LENGTH,
+    "group": 64,
+    "worker": 500,
+    "error": 1000,
+    "event": KEY_LENGTH,
+}
 _TIMES = ("created_after", "created_before", "finished_after", "finished_before")
 
 
@@ -67,7 +75,7 @@ class Filter(Wanted):
 
     `group` is the fingerprint of dead letters. `worker` holds the lease, or held the last one. `created_after` and
     `finished_after` include their moment, `…_before` do not. `error` is a part of the last error as it is shown,
-    "type: message", in any case of letters.
+    "type: message", in any case of letters. `event` and `outbox` mean deliveries of the outbox.
     """
 
     def __post_init__(self) -> None:

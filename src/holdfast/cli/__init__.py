@@ -26,6 +26,8 @@ COMMANDS = (
     "enqueue",
     "jobs",
     "dead",
+    "outbox",
+    "routes",
     "schedules",
     "workers",
     "queues",

@@ -12,9 +12,10 @@ from holdfast import admin
 from holdfast.cli.jobs import filter_options, show_job, told_of
 from holdfast.cli.parse import ROW_ID
 from holdfast.cli.render import Column, age, one_line, plural, print_json, print_notes, print_table
-from holdfast.cli.shared import Exit, Failure, actor_option, confirm, connection_options, json_option
+from holdfast.cli.shared import Exit, Failure, actor_option, confirm, connection_options, json_option, named_route
 from holdfast.cli.stores import Opened, open_desk, store_option
 from holdfast.life.listing import Replays, Wanted
+from holdfast.outbox import Route, redirect
 
 # Letters per transaction: large enough to be quick, small enough to hold no lock for long.
 LETTERS_PER_COMMIT = 1000
@@ -143,28 +144,42 @@ def bulk_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dead.command()
 @bulk_options
+@click.option("--to", metavar="ROUTE", help="Send deliveries of events by this route of the application instead.")
 def replay(
-    everything: bool, limit: int | None, dry_run: bool, yes: bool, actor: str | None, as_json: bool, **said: Any
+    everything: bool,
+    limit: int | None,
+    dry_run: bool,
+    yes: bool,
+    actor: str | None,
+    as_json: bool,
+    to: str | None,
+    **said: Any,
 ) -> None:
     """Send dead letters back to their queue: no attempts counted, due now, errors kept.
 
     Each replay is counted on the job and leaves an audit line. More than one needs --yes or a yes on the terminal. A
-    job whose unique key a live job holds stays where it is.
+    job whose unique key a live job holds stays where it is. With --to, dead deliveries of events go by another route:
+    each becomes a new delivery of the same event, and the letter is gone.
 
     \b
     Example:
       holdfast dead replay --kind send_receipt --since 2h --dry-run --app shop:hf
       holdfast dead replay --kind send_receipt --group 3f9c2a7d51e08b64 --yes --app shop:hf
       holdfast dead replay --store pdo:jobs --id 17 --app shop:hf
+      holdfast dead replay --event order.created --queue route:orders --to backup --yes --app shop:hf
     """
     _check_meant(everything, said)
-    wanted = letters(**said)
+    route = None if to is None else named_route(to)
+    wanted = letters(**said) if route is None else letters(**said, outbox=True)
     with open_desk() as at:
         at.desk.require("replay")
         meant = _matched(at, wanted, limit)
         if not dry_run and meant > 1:
             confirm(f"Replay {plural(meant, 'dead letter')}{at.of}?", yes)
-        done = _replay(at, wanted, meant, at.actor(actor), dry_run)
+        if route is None:
+            done = _replay(at, wanted, meant, at.actor(actor), dry_run)
+        else:
+            done = Replays(_redirect(at, wanted, route, meant, at.actor(actor), dry_run))
     if as_json:
         told = {"dry_run": dry_run, "replayed": done.ids, "conflicts": done.conflicts} | at.label
         print_json([told if done.rows is None else told | {"rows": list(done.rows.values())}])
@@ -249,6 +264,21 @@ def _joined(done: Replays, more: Replays) -> Replays:
     stay = {name: why for name, why in (done.conflicts | more.conflicts).items() if name not in set(ids)}
     reasons = {name: (done.reasons | more.reasons)[name] for name in stay}
     return Replays(ids, stay, reasons, None if more.rows is None else (done.rows or {}) | more.rows)
+
+
+def _redirect(at: Opened, wanted: Wanted, to: Route, count: int, actor: str, dry_run: bool) -> list[str]:
+    """Send dead deliveries by another route, in chunks."""
+    if at.label:
+        raise Failure("--to is for deliveries of events, and those are our own jobs", Exit.USAGE, "leave out --store")
+    filter, buckets = admin.Filter(**(vars(wanted) | {"states": ("dead",)})), at.store.options.buckets
+    gone: list[str] = []
+    while len(gone) < count:
+        size = min(LETTERS_PER_COMMIT, count - len(gone))
+        chunk = at.run(redirect(filter, to, size, actor, buckets=buckets, dry_run=dry_run))
+        gone += chunk
+        if not chunk or dry_run:
+            break
+    return gone
 
 
 def _discard(at: Opened, wanted: Wanted, count: int, actor: str, dry_run: bool) -> list[str]:

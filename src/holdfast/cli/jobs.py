@@ -70,6 +70,7 @@ def filter_options(command: F) -> F:
             click.option(
                 "--group", help="Only dead letters of this group, whatever their kind; see `holdfast dead groups`."
             ),
+            click.option("--event", help="Only deliveries of events of this type."),
             click.option("--error", help="Only where the last error (type: message) holds this text."),
             click.option("--since", type=MOMENT, help="From this time on: 2h for two hours ago, or 2026-05-01T12:30."),
             click.option("--until", type=MOMENT, help="Before this time."),

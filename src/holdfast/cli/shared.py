@@ -29,6 +29,7 @@ from holdfast.values.urls import MASK, redact, shown
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.outbox import Route
     from holdfast.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -287,6 +288,24 @@ def load_app(name: str) -> Holdfast:
     settings.url = found.url
     _urls_in_use.update(store.url for store in found.stores)
     return found
+
+
+def named_app(why: str) -> Holdfast:
+    """Load the application that --app or HOLDFAST_APP names. Raises: Failure where none is named."""
+    name = current().app or os.environ.get("HOLDFAST_APP")
+    if not name:
+        raise Failure(f"which application? {why}", Exit.USAGE, "give --app module:attribute, as in --app shop:hf")
+    return load_app(name)
+
+
+def named_route(name: str) -> Route:
+    """Find a route of the application. Raises: Failure."""
+    routes = named_app("Routes are declared in its code.").context.routes
+    if name not in routes.by_name:
+        known = ", ".join(routes.by_name) or "none"
+        hint = did_you_mean(name, routes.by_name) or f"the application has {known}"
+        raise Failure(f"there is no route {name!r}", Exit.USAGE, hint)
+    return routes.by_name[name]
 
 
 def _module(name: str) -> Any:

@@ -18,7 +18,8 @@ class Wanted:
 
     `ids` are what the tables have for ids. `created_after` and `finished_after` include their moment, `…_before` do
     not. `group` is the fingerprint of dead letters, `worker` names who holds a row or held it last, `error` is a part
-    of the last error as it is shown, "type: message", in any case of letters.
+    of the last error as it is shown, "type: message", in any case of letters. `event` is the type of an event, of which
+    deliveries are meant; `outbox` means all deliveries.
     """
 
     states: tuple[str, ...] = ()
@@ -33,6 +34,8 @@ class Wanted:
     finished_after: datetime | None = None
     finished_before: datetime | None = None
     error: str | None = None
+    event: str | None = None
+    outbox: bool | None = None
 
     def given(self) -> dict[str, Any]:
         """Return what is asked, by name."""

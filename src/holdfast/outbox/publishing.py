@@ -10,9 +10,10 @@ import msgspec
 
 from holdfast.errors import ConfigError
 from holdfast.outbox.envelope import EventType, checked_subject, sealed, written, written_data
-from holdfast.outbox.routes import UNROUTED, Route
+from holdfast.outbox.routes import Route
 from holdfast.values.ids import bucket, new_ids
 from holdfast.values.options import header_map
+from holdfast.values.reserved import UNROUTED
 from holdfast.values.rows import Enqueued, NewJob
 from holdfast.values.texts import KEY_LENGTH, text
 

@@ -12,8 +12,6 @@ from holdfast.sinks import Sink
 from holdfast.values.reserved import ROUTE_PREFIX
 from holdfast.values.retry import Duration, Retry, seconds, whole
 
-# Where events wait that no route takes.
-UNROUTED = f"{ROUTE_PREFIX}-"
 # A receiver that fails is tried again quickly at first, and for a quarter of an hour in all.
 ROUTE_RETRY = Retry(max_attempts=10, first_delay=1.0)
 MOST_MESSAGES = 10_000

@@ -11,7 +11,7 @@ import pytest
 from holdfast import admin, jobs
 from holdfast.context import Context
 from holdfast.flow import Steps, flow
-from holdfast.outbox import Pattern, Route, Routes, draft_of, rows_of
+from holdfast.outbox import Pattern, Route, Routes, draft_of, redirect, republish, rows_of, siblings
 from holdfast.sinks import Delivered, Failed, Message, Outcome, Refused, SinkDown
 from holdfast.store import Store, Stores
 from holdfast.testing.clock import Clock
@@ -322,3 +322,91 @@ def test_a_message_larger_than_every_limit_is_sent_alone(do: Do, store: Store, l
         pass
     assert [message.event.data for message in sent_to(route)] == [0, 1, 2]
     assert [row.outcome for row in look.over()] == ["done"] * 3
+
+
+def ways_of(*routes: Route) -> Callable[[str], Sequence[Route]]:
+    return lambda type: [route for route in routes if route.pattern.matches(type)]
+
+
+def done_by_hand(do: Do) -> list[str]:
+    return sorted(line.action for line in do(admin.audit()))
+
+
+def test_events_are_published_again_with_their_ids_each_once_by_the_routes_of_today(
+    do: Do, store: Store, look: Look
+) -> None:
+    old = [a_route(), a_route("audit", "#")]
+    first = published(do, old, data=1, key="k", headers={"tenant": "a"})
+    published(do, old, "user.created", 2)
+    for route in old:
+        Relay(do, store, route).deliver()
+    new = a_route("new", "order.#")
+    wanted = admin.Filter(outbox=True, event="order.created")
+    foreseen = do(republish(wanted, ways_of(new), 100, "ann", buckets=1024, dry_run=True))
+    assert (len(foreseen.events), look.live()) == (1, [])
+    answer = do(republish(wanted, ways_of(new), 100, "ann", buckets=1024))
+    assert [(one["event"], one["to"]) for one in answer.events] == [(first, ["new"])]
+    [row] = look.live()
+    assert (row.queue, row.key, row.headers) == ("route:new", "k", '{"tenant":"a"}')
+    assert row.bucket is not None
+    Relay(do, store, new).deliver()
+    assert [(message.event.id, message.event.data) for message in sent_to(new)] == [(first, 1)]
+    assert done_by_hand(do) == ["republish"]
+
+
+def test_an_event_that_waited_for_a_route_is_sent_on_once(do: Do, look: Look) -> None:
+    first = published(do, [], "order.created", 1)
+    published(do, [], "user.created", 2)
+    waiting = admin.Filter(outbox=True, queue="route:-", states=("pending",))
+    ways = ways_of(a_route())
+    assert [one["event"] for one in do(republish(waiting, ways, 9, "ann", buckets=1024)).events] == [first]
+    assert do(republish(waiting, ways, 9, "ann", buckets=1024)).events == []
+    assert sorted((row.queue, from_structured(row.payload).data) for row in look.live()) == [
+        ("route:-", 2),
+        ("route:orders", 1),
+    ]
+
+
+def test_republishing_goes_on_where_the_chunk_before_ended(do: Do, look: Look) -> None:
+    ids = [published(do, [a_route()], data=n) for n in range(5)]
+    seen: list[str] = []
+    after = None
+    for _ in range(3):
+        wanted = admin.Filter(outbox=True, queue="route:orders", states=("pending",))
+        chunk = do(republish(wanted, ways_of(a_route("new")), 2, "ann", buckets=1024, after=after))
+        seen += [str(one["event"]) for one in chunk.events]
+        after = chunk.last
+    assert seen == ids
+    assert after is None
+
+
+def test_dead_deliveries_go_by_another_route(do: Do, store: Store, look: Look) -> None:
+    broken = a_route(sink=Broker(lambda message: Refused("no")))
+    ids = [published(do, [broken], data=n) for n in range(3)]
+    Relay(do, store, broken).deliver()
+    letters, other = admin.Filter(("dead",), outbox=True, event="order.created"), a_route("backup")
+    assert do(redirect(letters, other, 2, "ann", buckets=1024, dry_run=True)) == ids[:2]
+    assert do(redirect(letters, other, 2, "ann", buckets=1024)) == ids[:2]
+    assert [row.id for row in look.over()] == ids[2:]
+    Relay(do, store, other).deliver()
+    assert [message.event.id for message in sent_to(other)] == ids[:2]
+    assert done_by_hand(do) == ["discard", "discard", "redirect", "redirect"]
+
+
+def test_an_event_is_shown_with_all_its_deliveries(do: Do, look: Look) -> None:
+    event_id = published(do, [a_route(), a_route("audit", "#")])
+    published(do, [a_route()])
+    assert [one.route for one in do(siblings(event_id))] == ["orders", "audit"]
+    other = do(siblings(event_id))[1].job.id
+    assert [one.route for one in do(siblings(other))] == ["audit", "orders"]
+
+
+def test_the_doctor_names_events_that_no_route_takes(do: Do) -> None:
+    desk = admin.JobsDesk()
+    assert [one.severity for one in do(desk.examine(only="outbox"))] == ["ok"]
+    published(do, [], "user.created")
+    published(do, [], "user.deleted")
+    [found] = do(desk.examine(only="outbox"))
+    assert (found.severity, found.seen) == ("warning", "2 events that no route takes: user.created, user.deleted")
+    lags = do(desk.examine(0.0, served=[], only="lag"))
+    assert [one.severity for one in lags] == ["ok"], "it is not told twice"

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, InvalidPayload
 from holdfast.values.payload import decode_value, encode_value
 
 SPEC_VERSION = "1.0"
@@ -99,6 +99,15 @@ def from_structured(text: bytes | str) -> CloudEvent:
     if "data_base64" in whole:
         data = base64.b64decode(whole.pop("data_base64"), validate=True)
     return _made({name: str(value) for name, value in whole.items() if value is not None}, data)
+
+
+def type_of(text: bytes | str) -> str | None:
+    """Read the type of an event that was written in structured mode; None where there is none to read."""
+    try:
+        whole = decode_value(text)
+    except InvalidPayload:
+        return None
+    return str(whole["type"]) if isinstance(whole, dict) and "type" in whole else None
 
 
 def from_binary(headers: Mapping[str, str], body: bytes, prefix: str = "ce-") -> CloudEvent:

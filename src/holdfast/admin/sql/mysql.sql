@@ -29,6 +29,10 @@
    -- end
    and created_at >= :created_after  -- when created_after
    and created_at < :created_before  -- when created_before
+   and left(queue, 6) = 'route:'  -- when outbox
+   -- when event:
+   and left(queue, 6) = 'route:' and json_valid(payload) and json_unquote(json_extract(payload, '$.type')) = :event
+   -- end
    -- when error:
    and json_valid(errors)
    and instr(

@@ -24,6 +24,8 @@
    and id = any (:ids::uuid[])  -- when ids
    and created_at >= :created_after::text::timestamptz  -- when created_after
    and created_at < :created_before::text::timestamptz  -- when created_before
+   and left(queue, 6) = 'route:'  -- when outbox
+   and left(queue, 6) = 'route:' and payload ->> 'type' = :event  -- when event
    -- when error:
    and strpos(lower(concat(errors -> -1 ->> 'type', ': ', errors -> -1 ->> 'message')), lower(:error::text)) > 0
    -- end
@@ -78,11 +80,11 @@ select json_build_array(
 
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
 select count(*)
-  from (select id, state, queue, kind, key, errors, created_at, leased_by,
+  from (select id, state, queue, kind, key, payload, errors, created_at, leased_by,
                null::timestamptz as finished_at, null::text as fingerprint
           from holdfast_jobs
          union all
-        select id, outcome, queue, kind, key, errors, created_at, leased_by, finished_at, fingerprint
+        select id, outcome, queue, kind, key, payload, errors, created_at, leased_by, finished_at, fingerprint
           from holdfast_finished) j
  where true
    -- insert state_filter
@@ -157,7 +159,7 @@ select id::text, state, queue, kind, key, leased_by, waits_for, fence, followers
 -- Apart from the conditions, so that the planner finds the rows by primary key.
 with locked as materialized (
     select id, state, queue, kind, key, leased_by, waits_for, fence, followers, priority, available_at, created_at,
-           errors
+           payload, errors
       from holdfast_jobs
      where id = any ((select :among::text::uuid[])::uuid[])
      order by id

@@ -25,6 +25,10 @@
    and id in (select value from json_each(:ids))  -- when ids
    and created_at >= :created_after  -- when created_after
    and created_at < :created_before  -- when created_before
+   and substr(queue, 1, 6) = 'route:'  -- when outbox
+   -- when event:
+   and substr(queue, 1, 6) = 'route:' and json_valid(payload) and json_extract(payload, '$.type') = :event
+   -- end
    -- when error:
    and json_valid(errors)
    and instr(
@@ -86,11 +90,11 @@ select cast(json_array(
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
 -- Differs: as jobs_list.
 select count(*)
-  from (select id, state, queue, kind, key, errors, created_at, leased_by,
+  from (select id, state, queue, kind, key, payload, errors, created_at, leased_by,
                cast(null as integer) as finished_at, cast(null as text) as fingerprint
           from holdfast_jobs
          union all
-        select id, outcome, queue, kind, key, errors, created_at, leased_by, finished_at, fingerprint
+        select id, outcome, queue, kind, key, payload, errors, created_at, leased_by, finished_at, fingerprint
           from holdfast_finished) j
  where true
    -- insert state_filter

@@ -1,0 +1,283 @@
+"""`holdfast outbox`: events on their way: list them, look at one, see what is behind, publish them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from holdfast import admin, jobs
+from holdfast import outbox as events
+from holdfast.cli.parse import MOMENT, ROW_ID
+from holdfast.cli.render import Column, age, one_line, plural, print_fields, print_json, print_table
+from holdfast.cli.shared import (
+    Exit,
+    Failure,
+    actor_name,
+    actor_option,
+    confirm,
+    connection_options,
+    json_option,
+    named_app,
+    named_route,
+    open_store,
+)
+from holdfast.outbox import UNROUTED, DeliveryView, Route
+from holdfast.store import Store
+from holdfast.values.reserved import ROUTE_PREFIX, is_route, route_of
+from holdfast.worker import registry
+
+# Rows per transaction: large enough to be quick, small enough to hold no lock for long.
+ROWS_PER_COMMIT = 1000
+
+
+@click.group()
+def outbox() -> None:
+    """Look at published events, and publish them again.
+
+    An event is one delivery for each route that takes it. Dead deliveries are dead letters: `holdfast dead` lists,
+    groups, replays and discards them, with --event for a type.
+
+    \\b
+    Example:
+      holdfast outbox list --type order.created --since 1h --app shop:hf
+      holdfast outbox lag --app shop:hf
+      holdfast outbox republish --type order.created --since 2h --dry-run --app shop:hf
+    """
+
+
+def _queue(route: str | None, unrouted: bool) -> str | None:
+    if route is not None and unrouted:
+        raise Failure("--route and --unrouted contradict each other", Exit.USAGE, "leave one of them out")
+    return UNROUTED if unrouted else None if route is None else ROUTE_PREFIX + route.removeprefix(ROUTE_PREFIX)
+
+
+@outbox.command("list")
+@click.option("--type", "event", help="Only events of this type.")
+@click.option("--route", help="Only deliveries by this route.")
+@click.option("--unrouted", is_flag=True, help="Only events that no route takes.")
+@click.option("--state", "states", type=click.Choice(admin.STATES), multiple=True, help="Only this; may be repeated.")
+@click.option("--key", help="Only this key.")
+@click.option("--since", type=MOMENT, help="Published from this time on: 2h for two hours ago, or 2026-05-01T12:30.")
+@click.option("--until", type=MOMENT, help="Published before this time.")
+@click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
+@click.option("--after", type=ROW_ID, help="Go on after this id, the last of the page before.")
+@click.option("--oldest", is_flag=True, help="The oldest first.")
+@connection_options
+@json_option
+def list_command(
+    route: str | None,
+    unrouted: bool,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    after: str | None,
+    oldest: bool,
+    as_json: bool,
+    **said: Any,
+) -> None:
+    """List deliveries of events, the newest first; one that is done is in the archive of its route.
+
+    \\b
+    Example:
+      holdfast outbox list --route orders --state pending --app shop:hf
+      holdfast outbox list --unrouted --json --url sqlite:///shop.db | jq -r .type
+    """
+    queue = _queue(route, unrouted)
+    wanted = admin.Filter(outbox=True, queue=queue, created_after=since, created_before=until, **said)
+    with open_store() as store:
+        found = store.run(admin.list_jobs(wanted, limit, after, newest=not oldest))
+    rows = list(map(events.delivery_of, found))
+    if as_json:
+        print_json(one.to_dict() for one in rows)
+    else:
+        print_table(COLUMNS, map(_as_row, rows), empty="no deliveries found")
+    if len(found) == limit:
+        click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
+
+
+COLUMNS = [Column("id", whole=True), *map(Column, ("type", "route", "state", "tries", "published", "error"))]
+
+
+def _as_row(one: DeliveryView) -> tuple[str, ...]:
+    job, error = one.job, one.job.last_error
+    route = "(none)" if job.queue == UNROUTED else one.route
+    said = "" if error is None else one_line(f"{error.get('type')}: {error.get('message')}")
+    type = "(no event)" if one.event is None else one.event.type
+    return (job.id, type, route, job.state, str(job.attempts), f"{age(datetime.now(UTC) - job.created_at)} ago", said)
+
+
+@outbox.command()
+@click.argument("row_id", metavar="ID", type=ROW_ID)
+@connection_options
+@json_option
+def show(row_id: str, as_json: bool) -> None:
+    """Show an event and where it went. ID is the event's, or that of one of its deliveries.
+
+    \\b
+    Example:
+      holdfast outbox show 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
+    """
+    with open_store() as store:
+        found = store.run(events.siblings(row_id))
+    if as_json:
+        return print_json(one.to_dict() for one in found)
+    first = found[0]
+    if first.event is None:
+        print_fields([("row", first.job.id), ("holds no event", first.job.payload)])
+    else:
+        attributes = [(name, value) for name, value in first.event.attributes.items() if name != "specversion"]
+        print_fields([*attributes, ("data", first.event.data), *sorted((first.job.headers or {}).items())])
+    click.echo()
+    print_table(COLUMNS, map(_as_row, found))
+    return None
+
+
+@outbox.command()
+@connection_options
+@json_option
+def lag(as_json: bool) -> None:
+    """Tell how far each route is behind: what is due, since when, and who serves it.
+
+    \\b
+    Example:
+      holdfast outbox lag --app shop:hf
+    """
+    with open_store() as store:
+        lags = [one for one in store.run(admin.oldest_pending()) if is_route(one.queue)]
+        paused = {one.name for one in store.run(jobs.pauses()) if one.scope == "queue"}
+        relays = _relays(store)
+    told: list[dict[str, Any]] = [
+        {
+            "route": None if one.queue == UNROUTED else route_of(one.queue),
+            "due": one.due,
+            "oldest_seconds": one.oldest_seconds,
+            "paused": one.queue in paused,
+            "relays": relays.get(one.queue, 0),
+        }
+        for one in lags
+    ]
+    if as_json:
+        return print_json(told)
+    rows = [
+        (
+            one["route"] or "(none takes them)",
+            one["due"],
+            age(one["oldest_seconds"]),
+            "yes" if one["paused"] else "",
+            "" if one["route"] is None else one["relays"],
+        )
+        for one in told
+    ]
+    columns = [Column("route", whole=True), Column("due", right=True), *map(Column, ("oldest", "paused", "relays"))]
+    print_table(columns, rows, empty="nothing is due")
+    return None
+
+
+def _relays(store: Store) -> dict[str, int]:
+    """Count the live workers that serve each route's queue."""
+    alive = [one for one in store.run(registry.workers()) if one.status == "alive"]
+    queues = [str(queue) for one in alive for queue in one.info.get("queues", ())]
+    return {queue: queues.count(queue) for queue in set(queues) if is_route(queue)}
+
+
+@outbox.command()
+@click.option("--type", "event", help="Only events of this type.")
+@click.option("--route", help="Only what went, or should have gone, by this route; it goes by that one again.")
+@click.option("--unrouted", is_flag=True, help="Only events that no route took.")
+@click.option("--state", "states", type=click.Choice(admin.STATES), multiple=True, help="Only this; may be repeated.")
+@click.option("--key", help="Only this key.")
+@click.option("--since", type=MOMENT, help="Published from this time on.")
+@click.option("--until", type=MOMENT, help="Published before this time.")
+@click.option("--id", "ids", type=ROW_ID, multiple=True, help="Only this delivery; may be repeated.")
+@click.option("--to", help="By this route, whatever the types that it takes.  [default: all that take the event]")
+@click.option("--limit", type=click.IntRange(1), help="Of at most this many deliveries, the oldest first.")
+@click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@actor_option
+@connection_options
+@json_option
+def republish(
+    route: str | None,
+    unrouted: bool,
+    since: datetime | None,
+    until: datetime | None,
+    to: str | None,
+    limit: int | None,
+    dry_run: bool,
+    yes: bool,
+    actor: str | None,
+    as_json: bool,
+    **said: Any,
+) -> None:
+    """Publish events again, each once, by the routes that APP has today.
+
+    They keep their ids, so that receivers which deduplicate take each once. Events that no route took leave the place
+    where they waited; one that no route takes now stays. Deliveries that are live stay as they are, beside the new
+    ones. Each event leaves an audit line. It asks first; without a terminal it needs --yes.
+
+    \\b
+    Example:
+      holdfast outbox republish --type order.created --since 2h --dry-run --app shop:hf
+      holdfast outbox republish --route orders --since 2026-05-01 --until 2026-05-02 --to backup --yes --app shop:hf
+      holdfast outbox republish --unrouted --yes --app shop:hf
+    """
+    queue = _queue(route, unrouted)
+    if not any((queue, since, until, *said.values())):
+        hint = "give a filter (--type, --route, --unrouted, --since, --state, --key, --id)"
+        raise Failure("which events?", Exit.USAGE, hint)
+    # Those that were sent on since then are kept beside them for a while.
+    said["states"] = said["states"] or (("pending",) if unrouted else ())
+    wanted = admin.Filter(outbox=True, queue=queue, created_after=since, created_before=until, **said)
+    target = to or (None if route is None else route.removeprefix(ROUTE_PREFIX))
+    ways = _ways(target)
+    with open_store() as store:
+        count = store.run(admin.count_jobs(wanted))
+        if not count:
+            raise Failure("no delivery matches", Exit.NOT_FOUND, "`holdfast outbox list` shows what there is")
+        meant = count if limit is None else min(count, limit)
+        if not dry_run:
+            confirm(f"Publish the events of {plural(meant, 'delivery', 'deliveries')} again?", yes)
+        done = _republish(store, wanted, ways, meant, actor_name(actor), dry_run)
+    if as_json:
+        return print_json(one | {"dry_run": dry_run} for one in done)
+    word = "would publish" if dry_run else "published"
+    click.echo(f"{word} {plural(len(done), 'event')} again, of {plural(meant, 'delivery', 'deliveries')}")
+    return None
+
+
+def _ways(target: str | None) -> Callable[[str], Sequence[Route]]:
+    if target is not None:
+        route = named_route(target)
+        return lambda type: (route,)
+    return named_app("Its routes say where events go.").context.routes.taking
+
+
+def _republish(
+    store: Store, wanted: admin.Filter, ways: Callable[[str], Sequence[Route]], count: int, actor: str, dry_run: bool
+) -> list[dict[str, Any]]:
+    """Go through the rows in chunks, each a transaction of its own."""
+    # What is published again is newer than everything that was there, and not meant.
+    seen: set[str] = set()
+    done: list[dict[str, Any]] = []
+    after: str | None = None
+    while count > 0:
+        chunk = events.republish(
+            wanted,
+            ways,
+            min(ROWS_PER_COMMIT, count),
+            actor,
+            buckets=store.options.buckets,
+            after=after,
+            dry_run=dry_run,
+            seen=seen,
+        )
+        answer = store.run(chunk)
+        done += answer.events
+        seen |= {str(one["event"]) for one in answer.events}
+        after, count = answer.last, count - answer.read
+        if after is None:
+            break
+    return done
