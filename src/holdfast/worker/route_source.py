@@ -23,6 +23,8 @@ class Delivery(Registration[[], Any]):
     """What stands for a handler where a route's deliveries are run: their options, and how many go together."""
 
     executor = "relay"
+    # A relay that dies rarely dies of a message, and it holds many: after the first death they go in batches again.
+    free_lapses = 1
 
     def __init__(self, route: Route) -> None:
         async def deliver() -> None: ...

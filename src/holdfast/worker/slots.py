@@ -69,9 +69,9 @@ class Slots:
     def feed(self, works: list[Work]) -> None:
         if works and works[0].lease.__class__ is not Lease:
             works = self.stints.link(works)
-        suspects = [work for work in works if work.lease.lapses]
+        suspects = [work for work in works if work.lease.lapses and work.lease.lapses > work.handler.free_lapses]
         with self._lock:
-            self.buffer.extend([work for work in works if not work.lease.lapses] if suspects else works)
+            self.buffer.extend([work for work in works if work not in suspects] if suspects else works)
         if suspects:
             self.line.add(suspects)
         self._announce()
