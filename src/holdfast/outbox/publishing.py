@@ -11,7 +11,7 @@ import msgspec
 from holdfast.errors import ConfigError
 from holdfast.outbox.envelope import EventType, checked_subject, sealed, written, written_data
 from holdfast.outbox.routes import Route
-from holdfast.values.ids import bucket, new_ids
+from holdfast.values.ids import bucket, new_id, new_ids
 from holdfast.values.options import header_map
 from holdfast.values.reserved import UNROUTED
 from holdfast.values.rows import Enqueued, NewJob
@@ -19,6 +19,8 @@ from holdfast.values.texts import KEY_LENGTH, text
 
 # Headers that Holdfast itself reads begin so.
 OWN_HEADERS = "holdfast-"
+# Nobody tries an event that no route takes; what is published again has the attempts of its route.
+UNROUTED_ATTEMPTS = 1
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -75,34 +77,18 @@ def rows_of(event: Draft, routes: Sequence[Route], source: str, limit: int, buck
 
     Raises: PayloadTooLarge.
     """
-    ids = new_ids(len(routes) or 1)
-    key, headers = event.key, event.headers
-    envelope = sealed(ids[0], event.type, event.data, source, event.said, event.subject, key, headers)
-    payload = written(envelope, limit)
+    type, data, said, subject, key, once, headers = event
+    ids = [new_id()] if len(routes) < 2 else new_ids(len(routes))
+    payload = written(sealed(ids[0], type, data, source, said, subject, key, headers), limit)
     text_of_headers = msgspec.json.encode(headers).decode() if headers else None
     part = None if key is None else bucket(key, buckets)
-    once = None if event.idempotency_key is None else _once(event.type, event.idempotency_key)
-    if not routes:
-        attempts = NewJob._field_defaults["max_attempts"]
-        return [_row(ids[0], UNROUTED, payload, text_of_headers, attempts, key, part, once)]
+    if once is not None:
+        once = _once(type, once)
+    ways = [(route.queue, route.retry.max_attempts) for route in routes] or [(UNROUTED, UNROUTED_ATTEMPTS)]
     return [
-        _row(row_id, route.queue, payload, text_of_headers, route.retry.max_attempts, key, part, once)
-        for row_id, route in zip(ids, routes, strict=True)
+        NewJob(row_id, queue, queue, payload, text_of_headers, 0, None, 0, attempts, None, key, part, None, once)
+        for row_id, (queue, attempts) in zip(ids, ways, strict=True)
     ]
-
-
-def _row(
-    row_id: str,
-    queue: str,
-    payload: str,
-    headers: str | None,
-    attempts: int,
-    key: str | None,
-    part: int | None,
-    once: str | None,
-) -> NewJob:
-    row = NewJob(row_id, queue, queue, payload, headers, 0, None, 0, attempts, None, key, part)
-    return row if once is None else row._replace(idempotency_key=once)
 
 
 def _once(type: str, key: str) -> str:
@@ -111,6 +97,7 @@ def _once(type: str, key: str) -> str:
     return whole if len(whole) <= KEY_LENGTH else blake2b(whole.encode(), digest_size=32).hexdigest()
 
 
-def answer(rows: Sequence[Enqueued], routes: Sequence[Route]) -> Published:
-    """Say what became of an event, from what became of its rows."""
-    return Published(rows[0].id, rows[0].created, tuple(route.name for route in routes))
+def answer(rows: Enqueued | Sequence[Enqueued], routes: Sequence[Route]) -> Published:
+    """Say what became of an event, from what became of its row, or of its rows."""
+    first = rows if isinstance(rows, Enqueued) else rows[0]
+    return Published(first.id, first.created, tuple([route.name for route in routes]))

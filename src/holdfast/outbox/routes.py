@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from holdfast.errors import ConfigError
 from holdfast.outbox.patterns import Pattern, event_type
@@ -54,7 +55,7 @@ class Route:
         for name in ("batch_bytes", "in_flight_bytes"):
             whole(getattr(self, name), name, 1, MOST_BYTES)
 
-    @property
+    @cached_property
     def queue(self) -> str:
         """The queue that its deliveries are in, which is also their kind."""
         return ROUTE_PREFIX + self.name
