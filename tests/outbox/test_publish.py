@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pydantic import BaseModel
 
 from holdfast import ConfigError, Enqueueing, Holdfast, InvalidPayload, PayloadTooLarge, Rate, admin
 from holdfast.sinks import Function, Message
@@ -97,15 +98,13 @@ def test_a_typed_event_has_its_type_version_source_and_schema(hf: Holdfast) -> N
 
 
 def test_dataclasses_and_pydantic_models_are_typed_events(hf: Holdfast) -> None:
-    pydantic = pytest.importorskip("pydantic")
-
     @hf.event("order.paid")
     @dataclass
     class Paid:
         cents: int
 
     @hf.event("order.sent")
-    class Sent(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+    class Sent(BaseModel):
         parcel: str
 
     hf.publish(Paid(5))

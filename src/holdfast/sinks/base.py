@@ -75,8 +75,8 @@ class SinkDown(Exception):
 class Sink(Protocol):
     """Where a route delivers to. Made when the application is imported: it connects at the first `send`, not before.
 
-    All calls come from one event loop; `send` may be called for several batches at the same time, never for two
-    batches with a common key.
+    All calls come from one event loop; `send` may be called for several batches at the same time, but never for two
+    batches of an ordered route with a common key.
     """
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Outcome]:
