@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast import ConfigError, Enqueueing, Holdfast, InvalidPayload, PayloadTooLarge, Rate, admin
+from holdfast.outbox.envelope import opened
 from holdfast.sinks import Function, Message
 from holdfast.values.cloudevents import CloudEvent, from_structured
 from holdfast.values.views import JobView
@@ -255,3 +256,16 @@ def test_names_of_routes_are_not_for_queues_and_kinds(hf: Holdfast) -> None:
     ):
         with pytest.raises(ConfigError, match="route"):
             wrong()
+
+
+def test_what_a_relay_reads_is_what_anybody_reads(hf: Holdfast) -> None:
+    hf.publish("order.created", {"id": 1}, subject="s", key="k", headers={"traceparent": "00-a-b-01"})
+    hf.publish("order.created", None)
+    for row in rows(hf):
+        assert opened(row.payload) == from_structured(row.payload)
+    foreign = '{"specversion": "1.0", "id": "1", "source": "/x", "type": "order.created", "tenant": "a", "data": [1]}'
+    assert opened(foreign) == from_structured(foreign)
+    assert opened(foreign).extensions == {"tenant": "a"}
+    for wrong in ("{}", "[]", "x", '{"specversion": "2.0", "id": "1", "source": "/x", "type": "t"}'):
+        with pytest.raises((ConfigError, InvalidPayload)):
+            opened(wrong)

@@ -200,9 +200,7 @@ class Publishes(Controls):
         adding, routes = self._adding_events(events, notify)
         return _shared_out(await self._arun(adding, tx), routes)
 
-    def _adding_event(
-        self, draft: Draft, notify: bool | None
-    ) -> tuple[Adding[Any], tuple[Route, ...]]:
+    def _adding_event(self, draft: Draft, notify: bool | None) -> tuple[Adding[Any], tuple[Route, ...]]:
         routes = self.context.routes.taking(draft.type)
         rows = self._rows(draft, routes)
         if len(rows) > 1 or notify is not None or self.context.commit_ordered:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge
 from holdfast.outbox.patterns import event_type
-from holdfast.values.cloudevents import JSON_TYPE, SPEC_VERSION
+from holdfast.values.cloudevents import JSON_TYPE, SPEC_VERSION, CloudEvent, from_structured
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import whole
 from holdfast.values.texts import KEY_LENGTH, storable, text
@@ -44,6 +44,51 @@ class Envelope(msgspec.Struct, omit_defaults=True, frozen=True):
     partitionkey: str | None = None
     traceparent: str | None = None
     tracestate: str | None = None
+
+
+class _Opened(msgspec.Struct, forbid_unknown_fields=True):
+    """An envelope as it is read: what `Envelope` has, and nothing else."""
+
+    specversion: Literal["1.0"]
+    id: str
+    source: str
+    type: str
+    time: datetime
+    datacontenttype: Literal["application/json"]
+    data: Any
+    subject: str | None = None
+    dataschema: str | None = None
+    dataversion: str | None = None
+    partitionkey: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+
+
+_open = msgspec.json.Decoder(_Opened).decode
+_EXTENSIONS = ("dataversion", "partitionkey", "traceparent", "tracestate")
+
+
+def opened(text: str | bytes) -> CloudEvent:
+    """Read an event that `written` wrote, in half the time of `from_structured`; any other by that.
+
+    Raises: ConfigError, InvalidPayload.
+    """
+    try:
+        read = _open(text)
+    except msgspec.MsgspecError:
+        return from_structured(text)
+    extensions = {name: value for name in _EXTENSIONS if (value := getattr(read, name)) is not None}
+    return CloudEvent(
+        read.id,
+        read.source,
+        read.type,
+        read.data,
+        read.subject,
+        read.time,
+        read.datacontenttype,
+        read.dataschema,
+        extensions,
+    )
 
 
 @dataclass(frozen=True, slots=True)

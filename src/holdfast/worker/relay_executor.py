@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from holdfast.bulk import SHRINKS_BY
 from holdfast.errors import TimedOut, Unusable
+from holdfast.outbox.envelope import opened
 from holdfast.outbox.publishing import OWN_HEADERS
 from holdfast.sinks import Delivered, Failed, Message, Outcome, Refused, SinkDown
-from holdfast.values.cloudevents import from_structured
+from holdfast.sinks.base import NO_HEADERS
 from holdfast.values.failure import type_name
 from holdfast.values.payload import decode_value
 from holdfast.values.rows import Lease
@@ -142,9 +143,11 @@ class RelayExecutor(BulkExecutor):
 
 def message_of(lease: Lease) -> Message:
     """Read a delivery as the message that a sink gets. Raises: InvalidPayload, ConfigError."""
-    headers: dict[str, str] = {} if lease.headers is None else decode_value(lease.headers)
-    own = {name: value for name, value in headers.items() if not name.startswith(OWN_HEADERS)}
-    return Message(from_structured(lease.payload), lease.key, own, lease.attempt)
+    own: Mapping[str, str] = NO_HEADERS
+    if lease.headers is not None:
+        headers: dict[str, str] = decode_value(lease.headers)
+        own = {name: value for name, value in headers.items() if not name.startswith(OWN_HEADERS)}
+    return Message(opened(lease.payload), lease.key, own, lease.attempt)
 
 
 def _parts(parcels: Sequence[Parcel], most_bytes: int) -> Iterator[list[Parcel]]:
