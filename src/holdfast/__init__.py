@@ -6,6 +6,7 @@ from holdfast.bound import Bound, Continue, Enqueueing
 from holdfast.bulk import Bulk, BulkHandler
 from holdfast.chains import Parent, Parents
 from holdfast.errors import (
+    ChildFailed,
     ConfigError,
     Conflict,
     DatabaseBusy,
@@ -19,16 +20,22 @@ from holdfast.errors import (
     JobNotFound,
     LeaseLost,
     LeasesLost,
+    NoIO,
+    NonDeterminism,
     PayloadTooLarge,
+    RunFinished,
+    RunNotFound,
     ScheduleNotFound,
     SchemaMismatch,
     SchemaMissing,
+    StepFailed,
     UnknownKind,
     WouldBlock,
 )
 from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.outbox import Draft, Published, Route
+from holdfast.runs import RunView
 from holdfast.schedules import Schedule
 from holdfast.store import migrate as migrate
 from holdfast.values.cloudevents import CloudEvent
@@ -37,6 +44,7 @@ from holdfast.values.queues import Rate
 from holdfast.values.retry import Cancel, Retry, Snooze
 from holdfast.values.rows import Enqueued
 from holdfast.values.views import JobView
+from holdfast.workflows import Run, RunHandle, Workflow
 
 __all__ = [
     "Batch",
@@ -44,6 +52,7 @@ __all__ = [
     "Bulk",
     "BulkHandler",
     "Cancel",
+    "ChildFailed",
     "CloudEvent",
     "ConfigError",
     "Conflict",
@@ -67,6 +76,8 @@ __all__ = [
     "JobView",
     "LeaseLost",
     "LeasesLost",
+    "NoIO",
+    "NonDeterminism",
     "Parent",
     "Parents",
     "PayloadTooLarge",
@@ -74,13 +85,20 @@ __all__ = [
     "Rate",
     "Retry",
     "Route",
+    "Run",
+    "RunFinished",
+    "RunHandle",
+    "RunNotFound",
+    "RunView",
     "Schedule",
     "ScheduleNotFound",
     "SchemaMismatch",
     "SchemaMissing",
     "Snooze",
+    "StepFailed",
     "Throttle",
     "UnknownKind",
+    "Workflow",
     "WouldBlock",
 ]
 

@@ -116,6 +116,20 @@ class JobExpired(JobCancelled, frozen=True):
     """A job was not begun, because its time was over; it is cancelled. `reason` says when that was."""
 
 
+class RunParked(JobEvent, frozen=True):
+    """A run has given its lease back and waits; `waits_for` says for what."""
+
+    level = logging.DEBUG
+    waits_for: str
+
+
+class RunStuck(JobEvent, frozen=True):
+    """A run cannot go on with the code that is there; it is tried again every minute, and no attempt is used."""
+
+    level = logging.ERROR
+    reason: str
+
+
 class JobReleased(JobEvent, frozen=True):
     level = logging.DEBUG
 

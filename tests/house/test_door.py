@@ -23,7 +23,7 @@ Leave = Callable[[Lease], Flow[Any]]
 SPARES_FOLLOWED = re.compile(r"\bfollowers is null\b(?!\s*-- when)")
 # What takes finished rows away: back to the queue; for good by hand, which passes the door; by age, which does not.
 # Decision 0018 says why.
-FROM_FINISHED = {"replay", "discard", "prune"}
+FROM_FINISHED = {"replay", "discard", "prune", "runs_over"}
 
 
 def deletes(statement: str, table: str) -> bool:

@@ -10,7 +10,7 @@ from itertools import takewhile
 import psycopg
 import pytest
 
-from holdfast import Holdfast, admin, jobs
+from holdfast import Holdfast, admin, jobs, runs
 from holdfast.errors import Conflict, DatabaseBusy
 from holdfast.store import Store, migrate
 from holdfast.store.catalogue import Query
@@ -20,6 +20,7 @@ from holdfast.testing import Look, new_job
 from holdfast.values.debounce import throttle_scope
 from holdfast.values.ids import new_id
 from holdfast.values.rows import Enqueued
+from holdfast.workflows import NewRun, start
 
 WAITING, BUSY = 60, 40
 NOW = {"sqlite": "unixepoch() * 1000000", "postgres": "statement_timestamp()", "mysql": "utc_timestamp(6)"}
@@ -309,3 +310,12 @@ def test_a_table_that_a_long_transaction_holds_is_not_waited_for_in_front_of_eve
             other.execute("update holdfast_jobs set priority = 1")
     assert hf.migrate() == names_after(hf, 1)
     hf.close()
+
+
+def test_tables_from_before_runs_take_runs_and_keep_their_jobs(store: Store) -> None:
+    store.run(migrate.apply(before(store, "runs")))
+    job_id = add(store)
+    store.run(migrate.apply(store.migrations))
+    job = new_job("runs", "fulfil@1")
+    store.run(start([NewRun(job, "fulfil", "order-1", 1)]))
+    assert {row.id: row.followers for row in Look(store.run, store).live()} == {job_id: None, job.id: runs.RUN}

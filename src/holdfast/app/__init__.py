@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from holdfast.app.publishing import Publishes
 from holdfast.app.receiving import Receives
 from holdfast.app.registering import JobDecorator as JobDecorator
+from holdfast.app.running import Runs
 from holdfast.store import migrate
 from holdfast.values.options import WorkerKeywords, only_options, switch
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.worker import Worker
 
 
-class Holdfast(Publishes, Receives):
+class Holdfast(Publishes, Receives, Runs):
     """Durable work in the database at `url` (HOLDFAST_URL when left out).
 
     prefix, schema (PostgreSQL): of the tables' names. payload_limit: bytes that a job's arguments may take.

@@ -5,6 +5,7 @@ Flows only: no store, no worker, no command line. What people do to jobs by hand
 
 # What follows a job's end is attached where it is imported, so every process that may end jobs has it from here.
 from holdfast import results as results
+from holdfast import runs as runs
 from holdfast.jobs.batches import add_batch as add_batch
 from holdfast.jobs.batches import grow_batch as grow_batch
 from holdfast.jobs.batches import seal_batch as seal_batch

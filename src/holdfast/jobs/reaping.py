@@ -9,7 +9,7 @@ from holdfast import lines
 from holdfast.flow import Steps, ask, flow
 from holdfast.jobs.settling import settle
 from holdfast.life import door
-from holdfast.life.expiry import Backoff, verdict
+from holdfast.life.expiry import Backoff, progressed, verdict
 from holdfast.values.retry import Retry
 from holdfast.values.rows import LAST_FENCE, End, Expired, Finish, PutBack, Reaped
 
@@ -51,9 +51,13 @@ def reap(
     yield from ask("reap_mark", ids=[row[0] for row in rows])
     expired = [Expired(*row) for row in rows]
     behind = yield from _behind_others(expired)
+    got_on = yield from progressed(expired)
     verdicts = {
         str(one.id): verdict(
-            one._replace(fence=min(one.fence, LAST_FENCE - 1) + 1), backoff, behind=str(one.id) in behind
+            one._replace(fence=min(one.fence, LAST_FENCE - 1) + 1),
+            backoff,
+            behind=str(one.id) in behind,
+            got_on=str(one.id) in got_on,
         )
         for one in expired
     }

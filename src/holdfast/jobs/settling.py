@@ -13,7 +13,7 @@ from holdfast import chains
 from holdfast.errors import LeaseLost, LeasesLost
 from holdfast.flow import Columns, Rows, Statement, Steps, ask, flow, number_of, text_of
 from holdfast.jobs.enqueueing import enqueue_many
-from holdfast.life.door import Left, consequences, leaving
+from holdfast.life.door import Left, consequences, inherited, leaving
 from holdfast.life.source import Settled
 from holdfast.lines import LinedLease
 from holdfast.results import WAITED_FOR
@@ -86,11 +86,11 @@ def _continue(ends: Sequence[Continued]) -> Steps[set[str]]:
     for name, batch in _writes([end.finish for end in held]):
         yield from ask(name, batch=batch)
     left = [leaving(end, rows[str(end.id)]) for end in held]
-    inherited: dict[int, list[NewJob]] = {}
+    passed_on: dict[int, list[NewJob]] = {}
     for end, one in zip(held, left, strict=True):
         # What waits for a job waits for the end of its chain.
-        inherited.setdefault(one.followers & (chains.JOINED | WAITED_FOR), []).append(end.then)
-    for bits, new in sorted(inherited.items()):
+        passed_on.setdefault(one.followers & (chains.JOINED | WAITED_FOR | inherited()), []).append(end.then)
+    for bits, new in sorted(passed_on.items()):
         yield from enqueue_many(new, fresh=True, followers=bits or None)
     yield from consequences([one for one in left if one.followers])
     return {str(end.id) for end in held}

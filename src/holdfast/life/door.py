@@ -19,6 +19,7 @@ The bits are stored in rows, so one is never given to another surface. They are 
     1 << 4               chains      what the job has waited for is forgotten
     1 << 5               results     those who wait for its end are told; a result of which no row is left is kept
     1 << 6               chains      nothing: it says of a finished row that another job continues it
+    1 << 7               runs        what waits in the inbox is looked for, parents are told, children are stopped
     1 << 28 to 1 << 30   the tests   what they note down
 """
 
@@ -65,22 +66,31 @@ class Left(NamedTuple):
 Consequence = Callable[[Sequence[Left]], Steps[None]]
 
 _attached: dict[int, Consequence] = {}
+_inherited: set[int] = set()
 
 
-def attach(bit: int, consequence: Consequence) -> None:
+def attach(bit: int, consequence: Consequence, *, inherited: bool = False) -> None:
     """Have `consequence` run in the transaction in which jobs leave whose `followers` hold this bit.
 
+    `inherited` says that a job which continues such a one has the bit, too.
     Raises: ConfigError for what is not a single bit, or another surface's.
     """
     if not 1 <= bit <= LAST_BIT or bit & (bit - 1):
         raise ConfigError("bit", "must be a single bit of 31", bit)
     if _attached.setdefault(bit, consequence) is not consequence:
         raise ConfigError("bit", "must be one that no other surface has", bit)
+    if inherited:
+        _inherited.add(bit)
 
 
 def attached() -> int:
     """Return the bits of all surfaces that this process knows."""
     return reduce(or_, _attached, 0)
+
+
+def inherited() -> int:
+    """Return the bits that a job has from the one that it continues."""
+    return reduce(or_, _inherited, 0)
 
 
 def detach(bit: int) -> None:

@@ -7,9 +7,10 @@ process has died before, and for jobs with one attempt. All others come back as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
+from holdfast.flow import Steps
 from holdfast.values.failure import ErrorRecord, fingerprint
 from holdfast.values.rows import MOST_LAPSES, End, Expired, Finish, PutBack, when
 
@@ -27,20 +28,44 @@ class Verdict(NamedTuple):
     outcome: Literal["retry", "released", "dead", "cancelled"]
 
 
+# Tells which of these jobs have got on since their lease began.
+Progress = Callable[[Sequence[str]], Steps[set[str]]]
+
+_progress: dict[int, Progress] = {}
+
+
+def attach_progress(bit: int, progress: Progress) -> None:
+    """Have jobs whose `followers` hold this bit lose no attempt by a death, if they have got on before it."""
+    _progress[bit] = progress
+
+
+def progressed(expired: Sequence[Expired]) -> Steps[set[str]]:
+    """Tell which of these leases have got on before they ran out; nothing is asked for plain jobs."""
+    found: set[str] = set()
+    for bit, progress in _progress.items():
+        ids = [str(one.id) for one in expired if one.followers and one.followers & bit]
+        if ids:
+            found |= yield from progress(ids)
+    return found
+
+
 def must_record(lapses: int, max_attempts: int) -> bool:
     """Tell whether the call of a job's handler must be recorded before it is made."""
     return lapses > 0 or max_attempts <= 1
 
 
-def verdict(expired: Expired, backoff: Backoff, *, behind: bool = False) -> Verdict:
+def verdict(expired: Expired, backoff: Backoff, *, behind: bool = False, got_on: bool = False) -> Verdict:
     """Judge one expired lease; `backoff` gives seconds by kind and attempt.
 
     `behind` says that it stood behind another job of its stint whose end was not written: most such jobs have not
     begun. One that has, because the process died before the end of the other could be written, may be known to.
+    `got_on` says that what it did before its end was recorded: only deaths without that count.
     """
     recorded = must_record(expired.lapses, expired.max_attempts)
     if expired.cancel_requested:
         return Verdict(_finish(expired, "cancelled"), "cancelled")
+    if got_on:
+        return Verdict(PutBack(expired.id, expired.fence, 0, 1, None, 0), "released")
     if not expired.began and (behind or recorded):
         # It only waited. Nothing happened to it, so it goes back to its old place as if it had not been claimed.
         return Verdict(PutBack(expired.id, expired.fence, None, 1), "released")

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from holdfast import admin, events, jobs, lines, schedules
+from holdfast import admin, events, jobs, lines, runs, schedules
 from holdfast.app import Holdfast
 from holdfast.errors import JobNotFound, WrongColour
 from holdfast.flow import Flow
@@ -26,12 +26,13 @@ from holdfast.values.pauses import Paused
 from holdfast.values.payload import decode_value
 from holdfast.values.queues import QueueSettings
 from holdfast.values.retry import Duration, seconds
-from holdfast.values.rows import End, Finish, Lease, PutBack
+from holdfast.values.rows import End, Finish, Lease, Park, PutBack
 from holdfast.values.views import JobView
 from holdfast.worker.bulk_executor import BulkExecutor
 from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.rounds.schedules import told
+from holdfast.worker.run_executor import RunExecutor
 from holdfast.worker.work import BaseExecutor, Ended, Work
 
 # A job that enqueues itself again and again must not hang a test.
@@ -40,7 +41,8 @@ MOST_JOBS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One attempt that `run_due` made; `outcome` is done, retried, snoozed, dead, cancelled or lost."""
+    """One attempt that `run_due` made; `outcome` is done, retried, snoozed, dead, cancelled or lost,
+    and for a run also waiting or stuck."""
 
     id: str
     kind: str
@@ -110,6 +112,7 @@ class _Inline:
         self._executors: dict[str, BaseExecutor] = {
             "handler": Executor(app.context, "inline", threads),
             "bulk": BulkExecutor(app.context, "inline", threads),
+            "run": RunExecutor(app.context, "inline", threads),
         }
         # Claimed together with a batch that is run, and not part of it.
         self._beside: list[Work] = []
@@ -120,6 +123,7 @@ class _Inline:
     async def run(self) -> list[Ran]:
         ran: list[Ran] = []
         await self._tick()
+        await self._app.store.arun(runs.tell())
         try:
             while works := await self._next():
                 ended = await self._attempt(works)
@@ -244,6 +248,8 @@ def _ran(ended: Ended, result: Any) -> Ran:
 
 
 def _written(write: End | None) -> str:
+    if isinstance(write, Park):
+        return "waiting"
     if isinstance(write, PutBack):
         return "snoozed" if write.attempts_back else "retried"
     return write.outcome if isinstance(write, Finish) else "done"
@@ -257,6 +263,8 @@ _OUTCOMES: dict[type[events.Event], str] = {
     events.JobCancelled: "cancelled",
     events.JobExpired: "cancelled",
     events.LeaseWasLost: "lost",
+    events.RunParked: "waiting",
+    events.RunStuck: "stuck",
 }
 
 

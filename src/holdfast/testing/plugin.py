@@ -41,6 +41,7 @@ TOPICS = (
     "declarations",
     "chains",
     "batches",
+    "runs",
 )
 
 pytest.register_assert_rewrite("holdfast.testing.suite", *(f"holdfast.testing.suite_{topic}" for topic in TOPICS))

@@ -14,6 +14,7 @@ from holdfast.worker.bulk_executor import BulkExecutor
 from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.relay_executor import RelayExecutor
+from holdfast.worker.run_executor import RunExecutor
 from holdfast.worker.work import BaseExecutor
 
 # Made once for each worker and store: from the context, the worker's id, its threads, the store's begins and the store.
@@ -23,4 +24,5 @@ EXECUTORS: dict[str, MakeExecutor] = {
     "handler": Executor,
     "bulk": BulkExecutor,
     "relay": RelayExecutor,
+    "run": RunExecutor,
 }

@@ -526,9 +526,11 @@ select id, why
 select outcome, queue from holdfast_finished group by outcome, queue;
 
 -- prune: delete a chunk of finished rows older than their retention.
+-- Runs are left out: they go with their journals, see `runs_old`.
 select id from holdfast_finished force index (holdfast_finished_age_idx)
  where outcome = :outcome and queue = :queue
    and finished_at < :now - interval :older_ms * 1000 microsecond
+   and (followers is null or followers & 128 = 0)
  order by finished_at
  limit :limit
    for update skip locked;

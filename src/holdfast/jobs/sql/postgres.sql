@@ -511,11 +511,13 @@ with recursive hop as (
 select outcome, queue from hop;
 
 -- prune: delete a chunk of finished rows older than their retention.
+-- Runs are left out: they go with their journals, see `runs_old`.
 delete from holdfast_finished
  where id = any (array(
     select id from holdfast_finished
      where outcome = :outcome and queue = :queue
        and finished_at < :now - :older_ms::bigint * interval '1 millisecond'
+       and (followers is null or followers & 128 = 0)
      order by finished_at
      limit :limit
        for update skip locked))

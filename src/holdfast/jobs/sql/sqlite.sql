@@ -423,12 +423,14 @@ with recursive hop (outcome, queue) as (
 select outcome, queue from hop where outcome is not null;
 
 -- prune: delete a chunk of finished rows older than their retention.
+-- Runs are left out: they go with their journals, see `runs_old`.
 -- Differs: the list is a subquery; there is no array to make of it.
 delete from holdfast_finished
  where id in (
     select id from holdfast_finished
      where outcome = :outcome and queue = :queue
        and finished_at < :now - :older_ms * 1000
+       and (followers is null or followers & 128 = 0)
      order by finished_at
      limit :limit)
 returning id;

@@ -7,6 +7,7 @@ worker. The flows that it runs belong to the surfaces; jitter and the report of 
 from holdfast.worker.rounds.base import Round, RoundContext
 from holdfast.worker.rounds.beat import Beat
 from holdfast.worker.rounds.give_back import GiveBack
+from holdfast.worker.rounds.letters import Letters
 from holdfast.worker.rounds.lines import Lines
 from holdfast.worker.rounds.prune import Prune
 from holdfast.worker.rounds.pulse import Pulse
@@ -29,6 +30,7 @@ ROUNDS: tuple[type[Round], ...] = (
     RingRound,
     Settings,
     Lines,
+    Letters,
 )
 
 

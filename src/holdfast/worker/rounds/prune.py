@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
-from holdfast import admin, chains, events, jobs, results
+from holdfast import admin, chains, events, jobs, results, runs
 from holdfast.flow import Flow
 from holdfast.worker import registry
 from holdfast.worker.rounds.base import Round, RoundContext
@@ -41,6 +41,7 @@ class Prune(Round):
         for outcome, queue in await outlive(jobs.prune_queues()):
             older_ms = round(context.queue_options(queue).keeps(outcome) * 1000)
             pruned += await self._all_of(jobs.prune(outcome, queue, older_ms, limit=PRUNE_CHUNK))
+            pruned += await self._all_of(runs.prune(outcome, queue, older_ms, limit=PRUNE_CHUNK))
         await self._all_of(jobs.prune_dropped(limit=PRUNE_CHUNK))
         await self._all_of(results.prune(limit=PRUNE_CHUNK))
         await self._all_of(jobs.prune_debounces(limit=PRUNE_CHUNK))

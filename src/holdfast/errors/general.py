@@ -1,46 +1,4 @@
-"""Every error that Holdfast raises.
-
-HoldfastError
-├── ConfigError                (also a ValueError) an option, URL, identifier or handler signature
-├── DriverMissing              (also an ImportError) the database's driver is not installed
-├── UnknownKind                no handler of that name
-├── PayloadError
-│   ├── InvalidPayload         an argument that is missing, unexpected, wrongly typed or not JSON
-│   └── PayloadTooLarge
-├── TransactionError           misuse of ``tx=``
-│   ├── UnsupportedConnection
-│   ├── WrongDatabase
-│   ├── WrongColour            a sync connection in an async call, or the reverse
-│   ├── ConnectionClosed
-│   ├── ConnectionInUse
-│   ├── NoTransaction
-│   ├── TransactionAborted
-│   ├── TransactionEnded       the one that ``job.transaction()`` opened
-│   └── SharedTransactionUndone
-├── StoreError                 the database; the driver's error is the ``__cause__``
-│   ├── DatabaseUnavailable
-│   ├── DatabaseBusy
-│   ├── UniqueViolation
-│   ├── SchemaMissing
-│   │   └── ForeignTablesMissing
-│   ├── SchemaMismatch
-│   ├── UnknownFollowers       what follows a job's end is not known to this process
-│   └── QueryFailed
-├── LeaseLost
-├── LeasesLost
-├── JobNotFound
-├── JobDead                    raised to those who wait for a result: the job is a dead letter
-├── JobCancelled               raised to those who wait for a result: the job was cancelled
-├── WouldBlock                 a sync call that waits, on the thread of an event loop
-├── ScheduleNotFound
-├── Conflict
-│   └── NotSupported           the tables do not do this at all; the message says what to do instead
-├── TimedOut                   recorded, not raised: the attempt took longer than the handler's time-out
-├── Unusable                   recorded, not raised: what the handler gave cannot be read
-└── WorkerFailed               a part of an embedded worker broke; the ``__cause__`` is what it raised
-
-Fatal                          raised by handlers, not by Holdfast: the job is not retried
-"""
+"""The errors that are not about runs; `__init__.py` draws the tree of all."""
 
 from __future__ import annotations
 
@@ -59,7 +17,7 @@ BusyReason = Literal["deadlock", "serialisation", "busy", "lock_timeout"]
 _URLS = ("url", "listen_url", "HOLDFAST_URL", "HOLDFAST_LISTEN_URL")
 
 
-def _shown(value: object, limit: int = 200) -> str:
+def shown(value: object, limit: int = 200) -> str:
     """Render a value for a message, without passwords and at bounded length."""
     try:
         text = repr(redact(value)) if isinstance(value, str) else redact(repr(value))
@@ -95,7 +53,7 @@ class ConfigError(HoldfastError, ValueError):
     def __init__(self, field: str, rule: str, value: object) -> None:
         if isinstance(value, str):
             value = urls.shown(value) if field in _URLS else redact(value)
-        super().__init__(f"{field}: {rule}; got {_shown(value)}")
+        super().__init__(f"{field}: {rule}; got {shown(value)}")
         self.field = field
         self.rule = rule
         self.value = value
@@ -117,7 +75,7 @@ class UnknownKind(HoldfastError):
     def __init__(self, kind: str, known: Iterable[str]) -> None:
         self.kind = kind
         self.known = tuple(sorted(known))
-        super().__init__(f"No handler is registered for kind {_shown(kind)}. {self._advice()}")
+        super().__init__(f"No handler is registered for kind {shown(kind)}. {self._advice()}")
 
     def _advice(self) -> str:
         if not self.known:
@@ -387,12 +345,12 @@ class JobNotFound(HoldfastError):
 
     def __init__(self, job_id: str, store: str | None = None, gone: str = "", *, ended: bool = False) -> None:
         text = (
-            f"There is no job {_shown(job_id)}: its enqueue was never committed, it was discarded, or its queue no "
+            f"There is no job {shown(job_id)}: its enqueue was never committed, it was discarded, or its queue no "
             "longer keeps it (with retention=0 nothing is kept of done jobs). Check the id, and which database this is."
         )
         if ended:
             text = (
-                f"Job {_shown(job_id)} has ended, and nothing is left of it: its queue keeps nothing of done jobs "
+                f"Job {shown(job_id)} has ended, and nothing is left of it: its queue keeps nothing of done jobs "
                 "(retention=0), or it was discarded or pruned. To have results, keep done jobs for some minutes, or "
                 "say hf.queue(…, retention=0) also where you wait."
             )
@@ -438,7 +396,7 @@ class ScheduleNotFound(HoldfastError):
     """No schedule has this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"There is no schedule {_shown(name)}: `holdfast schedules list` names those that there are.")
+        super().__init__(f"There is no schedule {shown(name)}: `holdfast schedules list` names those that there are.")
         self.schedule = name
 
 

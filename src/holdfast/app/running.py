@@ -1,0 +1,147 @@
+"""Durable runs: register workflows, start runs, signal them and look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from holdfast.app.controlling import Controls
+from holdfast.bound import Bound, with_headers
+from holdfast.events import JobsEnqueued
+from holdfast.flow import Flow, notifying
+from holdfast.values.options import HandlerOptions, only_options, switch
+from holdfast.values.retry import DAY, Duration, Retry
+from holdfast.workflows import NewRun, Reuse, Run, RunHandle, Started, Workflow, WorkflowDecorator, start
+
+P = ParamSpec("P")
+R = TypeVar("R")
+New = list[tuple[Workflow[..., Any], str | None, Bound]]
+_TAKES = ("name", "version", "queue", "retry", "timeout", "lease", "concurrency", "priority", "key")
+
+
+class Runs(Controls):
+    """The face by which an application has durable runs."""
+
+    @overload
+    def workflow(self, fn: Callable[Concatenate[Run, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(
+        self,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        queue: str = "runs",
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        lease: Duration = 30,
+        concurrency: int | None = None,
+        priority: int = 0,
+        key: str | None = None,
+    ) -> WorkflowDecorator: ...
+    def workflow(
+        self,
+        fn: Callable[..., Any] | None = None,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        queue: str = "runs",
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        lease: Duration = 30,
+        concurrency: int | None = None,
+        priority: int = 0,
+        key: str | None = None,
+        **strange: object,
+    ) -> Any:
+        """Register a function whose runs survive crashes and restarts: `@hf.workflow` or `@hf.workflow(version=2, …)`.
+
+        It takes its run first, `async def fulfil(run: Run, order_id: int)`, and reaches the world through that alone.
+        name: by default the function's own. version: raise it when the order of its operations changes, and keep the
+        older body with `@fulfil.version(1)` until its runs are over. retry: how many deaths of a worker without any
+        progress a run outlives, and how late it is taken up again. timeout: the longest that a whole run may take.
+        lease, queue, concurrency, priority, key: as in `hf.job`; the queue is "runs" by default.
+        """
+        only_options("hf.workflow()", strange, _TAKES)
+        options = HandlerOptions(queue, retry or Retry(), lease, timeout, concurrency, priority, "alone", key)
+        decorator = WorkflowDecorator(self, name, version, options)
+        return decorator if fn is None else decorator(fn)
+
+    def run(self, id: str, workflow: str | None = None) -> RunHandle[Any]:
+        """Return a handle on a run: wait for it, look at it, signal it, cancel it.
+
+        id: what it was started with, or the id of its job. workflow: where several workflows have a run of this id.
+        """
+        return RunHandle(self, id, workflow)
+
+    def signal(
+        self,
+        run: str | RunHandle[Any],
+        name: str,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        idempotency_key: str | None = None,
+        window: Duration = DAY,
+    ) -> bool:
+        """Send a run a signal: `hf.signal("order-1", "approved", {"by": "ada"}, tx=session)`.
+
+        It waits in the run's inbox until the run asks for it with `run.signal(name)`, by each name in the order in
+        which they were sent. tx: it is sent if and only if that transaction of yours commits.
+        idempotency_key: within `window`, a second signal to this run with it is not sent; False is returned.
+        Raises: RunNotFound; RunFinished for a run that is over.
+        """
+        return self._handle(run).signal(name, payload, tx=tx, idempotency_key=idempotency_key, window=window)
+
+    async def asignal(
+        self,
+        run: str | RunHandle[Any],
+        name: str,
+        payload: Any = None,
+        *,
+        tx: Any = None,
+        idempotency_key: str | None = None,
+        window: Duration = DAY,
+    ) -> bool:
+        """The async twin of `signal`."""
+        handle = self._handle(run)
+        return await handle.asignal(name, payload, tx=tx, idempotency_key=idempotency_key, window=window)
+
+    def _handle(self, run: str | RunHandle[Any]) -> RunHandle[Any]:
+        return run if isinstance(run, RunHandle) else self.run(run)
+
+    # What workflows start their runs with
+
+    def start_runs(self, new: New, tx: Any, notify: bool | None, reuse: Reuse) -> list[RunHandle[Any]]:
+        """Start runs that `bind` made."""
+        rows, work = self._starting(new, notify, reuse)
+        answers = self.store.run(work) if tx is None else self.store.run_in(tx, work, _named(new))
+        return self._started(new, rows, answers, tx)
+
+    async def astart_runs(self, new: New, tx: Any, notify: bool | None, reuse: Reuse) -> list[RunHandle[Any]]:
+        """The async twin of `start_runs`."""
+        rows, work = self._starting(new, notify, reuse)
+        answers = await (self.store.arun(work) if tx is None else self.store.arun_in(tx, work, _named(new)))
+        return self._started(new, rows, answers, tx)
+
+    def _starting(self, new: New, notify: bool | None, reuse: Reuse) -> tuple[list[NewRun], Flow[list[Started]]]:
+        hooks, limit = self._enqueue_hooks, self.options.payload_limit
+        rows = [
+            workflow.new_run(key, with_headers(bound, hooks, limit) if hooks else bound) for workflow, key, bound in new
+        ]
+        return rows, notifying(start(rows, reuse=reuse), switch(notify, "notify"))
+
+    def _started(self, new: New, rows: list[NewRun], answers: list[Started], tx: Any) -> list[RunHandle[Any]]:
+        handles: list[RunHandle[Any]] = [
+            RunHandle(self, row.key, row.workflow, answer.job_id, answer.created, workflow.returns)
+            for (workflow, _, _), row, answer in zip(new, rows, answers, strict=True)
+        ]
+        added = [(row.job.id, row.job.kind) for row, answer in zip(rows, answers, strict=True) if answer.created]
+        if added and self.events.wants(JobsEnqueued):
+            self.events.emit(JobsEnqueued([job for job, _ in added], [kind for _, kind in added], tx is not None))
+        if tx is None:
+            self.context.wake_workers()
+        return handles
+
+
+def _named(new: New) -> str:
+    return new[0][0].kind if new else "nothing"

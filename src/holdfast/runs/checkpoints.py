@@ -1,0 +1,133 @@
+"""The journal of a run: rows that are only added, each by the holder of its lease.
+
+Crash windows: before the commit of a checkpoint the row is not there, and what it tells of is done again (a step) or
+was undone with it (a transaction); after it, every replay is told the same. Nothing is told to a run's body before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.errors import LeaseLost
+from holdfast.flow import Columns, Steps, ask, flow, number_of, text_of
+from holdfast.runs.rows import Recorded
+
+_COLUMNS = ("seq", "key", "kind", "ok", "value", "digest", "attempt", "took_ms", "ref")
+
+
+class Entry(NamedTuple):
+    """A row for the journal of a run that is held."""
+
+    run: str
+    fence: int
+    row: Recorded
+
+
+class Head(NamedTuple):
+    """What is known of a run beside its journal: the columns of `run_read` in their order."""
+
+    id: str
+    workflow: str
+    key: str
+    parent_id: str | None
+    parent_key: str | None
+    outcome: str | None
+    stuck: str | None
+
+
+@flow
+def checkpoint(entries: Sequence[Entry], worker: str) -> Steps[dict[tuple[str, int], int]]:
+    """Add rows to the journals of runs; return when each was written, in microseconds since 1970, by run and place.
+
+    A row that is missing from the answer was not written: its run has another holder, or none.
+    Commits: its own, or with the caller's transaction. Safe to repeat: a row that is there already by an earlier try
+    of the holder counts as written.
+    After a crash: before commit the rows are not there; what they tell of is done again.
+    """
+    sets = [entry for entry in entries if entry.row.kind == "set"]
+    written = yield from _write(entries, worker, alone=not sets)
+    said = {(one.run, one.row.key.partition(":")[2]): one for one in sets if (one.run, one.row.seq) in written}
+    if said:
+        batch: Columns = {
+            "run_id": [run for run, _ in said],
+            "name": [name.partition("#")[0] for _, name in said],
+            "value": [one.row.value for one in said.values()],
+        }
+        yield from ask("attributes_set", batch=batch)
+    return written
+
+
+def _write(entries: Sequence[Entry], worker: str, *, alone: bool) -> Steps[dict[tuple[str, int], int]]:
+    ordered = sorted(entries, key=lambda entry: (entry.run, entry.row.seq))
+    fences = {entry.run: entry.fence for entry in ordered}
+    rows = yield from ask(
+        "checkpoint", batch=_batch(ordered), alone=alone, worker=worker, held=list(fences), fences=list(fences.values())
+    )
+    written = {(text_of(run), number_of(seq)): number_of(at) for run, seq, at in rows}
+    missing = [entry for entry in ordered if (entry.run, entry.row.seq) not in written]
+    if missing:
+        rows = yield from ask("checkpoint_look", batch=_batch(missing))
+        written |= {(text_of(run), number_of(seq)): number_of(at) for run, seq, at in rows}
+    return written
+
+
+def _batch(entries: Sequence[Entry]) -> Columns:
+    batch: Columns = {"run_id": [entry.run for entry in entries], "fence": [entry.fence for entry in entries]}
+    return batch | {name: [getattr(entry.row, name) for entry in entries] for name in _COLUMNS}
+
+
+class EffectThere(Exception):
+    """What was to be done under a key is done and recorded: an attempt that was given up has come through after all."""
+
+    def __init__(self, row: Recorded) -> None:
+        super().__init__(row.key)
+        self.row = row
+
+
+@flow
+def add_one(entry: Entry, worker: str, *, once: bool = False) -> Steps[int]:
+    """Add a row in a transaction that also holds the effect it tells of; return when that was.
+
+    `once` is for an operation of which another attempt may still be under way: one of the two finds the other's row.
+    Commits: with the caller's transaction. Raises: LeaseLost, when the run has another holder, and EffectThere: the
+    effect must not be committed then. After a crash: effect and row are there together, or neither is.
+    """
+    if once:
+        if not (yield from ask("run_hold", id=entry.run, fence=entry.fence)):
+            raise LeaseLost(entry.run, entry.fence)
+        for row in (yield from ask("journal_has", id=entry.run, key=entry.row.key)):
+            raise EffectThere(Recorded.of(row))
+    written = yield from _write([entry], worker, alone=False)
+    if not written:
+        raise LeaseLost(entry.run, entry.fence)
+    return written[entry.run, entry.row.seq]
+
+
+@flow
+def journal(run: str, first: int = 0, last: int | None = None) -> Steps[list[Recorded]]:
+    """Read the journal of a run, or the part of it from place `first` to place `last`."""
+    rows = yield from ask("journal_read", id=run, first=first, last=last, alone=True)
+    return [Recorded.of(row) for row in rows]
+
+
+@flow
+def head(run: str) -> Steps[Head | None]:
+    """Read what is known of a run beside its journal; None for a job of which no run is noted."""
+    for row in (yield from ask("run_read", id=run, alone=True)):
+        return Head(*(None if cell is None else text_of(cell) for cell in row))  # type: ignore[arg-type]
+    return None
+
+
+@flow
+def stick(run: str, fence: int, reason: str | None) -> Steps[None]:
+    """Note why a held run cannot go on; None: that it can.
+
+    Commits: its own. After a crash: the next try of the run finds the same, and notes it.
+    """
+    yield from ask("run_stuck", id=run, fence=fence, reason=reason, alone=True)
+
+
+def progressed(ids: Sequence[str]) -> Steps[set[str]]:
+    """Tell which of these leases have added a row to the journal of their run."""
+    return {text_of(row[0]) for row in (yield from ask("runs_progressed", ids=sorted(ids)))}

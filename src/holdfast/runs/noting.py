@@ -1,0 +1,81 @@
+"""Note runs and find them by their keys: the rows that say which job is the run of a workflow and a key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.flow import Columns, Steps, ask, number_of, text_of
+
+
+class Noted(NamedTuple):
+    """A run as it is noted: the columns of `runs_add` in their order."""
+
+    id: str
+    workflow: str
+    key: str
+    digest: int | None = None
+    parent_id: str | None = None
+    parent_key: str | None = None
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.workflow, self.key
+
+
+class There(NamedTuple):
+    """A run that has the key already."""
+
+    job_id: str
+    digest: int | None
+    outcome: str | None
+
+
+def note(new: Sequence[Noted]) -> Steps[set[str]]:
+    """Note runs whose keys are free; return those that were noted, where the database can tell."""
+    id_, workflow, key, digest, parent_id, parent_key = map(list, zip(*new, strict=True))
+    batch: Columns = {
+        "id": id_,
+        "workflow": workflow,
+        "run_key": key,
+        "digest": digest,
+        "parent_id": parent_id,
+        "parent_key": parent_key,
+    }
+    return {text_of(row[0]) for row in (yield from ask("runs_add", batch=batch))}
+
+
+def those_with(new: Sequence[Noted]) -> Steps[dict[tuple[str, str], There]]:
+    """Find the runs that have the keys of these."""
+    batch: Columns = {"workflow": [one.workflow for one in new], "run_key": [one.key for one in new]}
+    found: dict[tuple[str, str], There] = {}
+    for place, job_id, digest, outcome in (yield from ask("runs_find", batch=batch)):
+        ended = None if outcome is None else text_of(outcome)
+        one = new[number_of(place) - 1]
+        found[one.pair] = There(text_of(job_id), None if digest is None else number_of(digest), ended)
+    return found
+
+
+def give_keys_away(ids: Sequence[str]) -> Steps[None]:
+    """Let runs that are over go by other keys, so that new ones can have theirs."""
+    yield from ask("runs_rename", ids=sorted(ids))
+
+
+def family_of(first: str) -> Steps[list[str]]:
+    """List a run and all runs below it that are not over."""
+    family, todo = [first], [first]
+    while todo:
+        rows = yield from ask("runs_children", ids=sorted(todo))
+        todo = [child for child in (text_of(row[0]) for row in rows) if child not in family]
+        family += todo
+    return family
+
+
+def pardon(run: str, key: str) -> Steps[None]:
+    """Delete the failure that ended a run, and note that the run goes on."""
+    yield from ask("steps_pardon", id=run, key=key)
+
+
+def goes_on(run: str) -> Steps[None]:
+    """Note that a run which was over goes on."""
+    yield from ask("runs_ended", batch={"id": [run], "outcome": [None]})

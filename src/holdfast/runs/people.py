@@ -1,0 +1,149 @@
+"""Runs as people look at them: lists, one with its timeline, those that are stuck."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.errors import RunNotFound
+from holdfast.flow import Steps, ask, flow, number_of, text_of
+from holdfast.runs.checkpoints import journal
+from holdfast.runs.rows import Recorded, RunView
+from holdfast.values.payload import decode_value
+from holdfast.values.rows import when
+
+# What people call the states of the job.
+_STATUS = {"leased": "running"}
+STATUSES = ("pending", "running", "waiting", "stuck", "done", "dead", "cancelled")
+_STATES = {"running": "leased"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Which runs to list; a field without a value asks for nothing."""
+
+    workflow: str | None = None
+    kind: str | None = None
+    status: str | None = None
+    waits_for: str | None = None
+    attribute: tuple[str, str] | None = None
+    parent: str | None = None
+
+
+class Long(NamedTuple):
+    """A run with a long journal."""
+
+    id: str
+    key: str
+    rows: int
+
+
+@flow
+def runs(wanted: RunFilter, limit: int = 100) -> Steps[list[RunView]]:
+    """List runs, the newest first."""
+    stuck = wanted.status == "stuck"
+    states = None if wanted.status is None or stuck else [_STATES.get(wanted.status, wanted.status)]
+    # A run that was parked with a deadline is pending for the database, and waiting for people.
+    if wanted.status == "waiting":
+        states = ["waiting", "pending"]
+    name, value = wanted.attribute or (None, None)
+    rows = yield from ask(
+        "runs_list",
+        workflow=wanted.workflow,
+        kind=wanted.kind,
+        states=states,
+        stuck=stuck or None,
+        waits_for=wanted.waits_for,
+        attribute=name,
+        value=value,
+        parent=wanted.parent,
+        id=None,
+        run_key=None,
+        limit=limit,
+        alone=True,
+    )
+    views = [_view(row) for row in rows]
+    if wanted.status is not None:
+        views = [view for view in views if view.status == wanted.status]
+    return (yield from _with_attributes(views))
+
+
+@flow
+def show(key: str, workflow: str | None = None) -> Steps[RunView]:
+    """Read one run by its key, or by the id of its job. Raises: RunNotFound."""
+    views = yield from _by("run_key", key, workflow)
+    if not views and _is_id(key):
+        views = yield from _by("id", key, workflow)
+    if len(views) != 1:
+        raise RunNotFound(key, [view.workflow for view in views])
+    [view] = yield from _with_attributes(views)
+    return view
+
+
+@flow
+def timeline(key: str, workflow: str | None = None) -> Steps[tuple[RunView, list[Recorded]]]:
+    """Read a run with its journal. Raises: RunNotFound."""
+    view = yield from show(key, workflow)
+    return view, (yield from journal(view.job_id))
+
+
+@flow
+def long_journals(rows: int, limit: int = 20) -> Steps[list[Long]]:
+    """List runs that are not over and have more rows in their journal than this."""
+    found = yield from ask("runs_long", rows=rows, limit=limit, alone=True)
+    return [Long(text_of(run), text_of(key), number_of(count)) for run, key, count in found]
+
+
+@flow
+def due_kinds() -> Steps[dict[str, int]]:
+    """Count the runs that are due and not claimed, by kind."""
+    return {text_of(kind): number_of(count) for kind, count in (yield from ask("runs_kinds", alone=True))}
+
+
+def _by(column: str, value: str, workflow: str | None) -> Steps[list[RunView]]:
+    asked: dict[str, Any] = dict.fromkeys(
+        ("id", "run_key", "kind", "states", "stuck", "waits_for", "attribute", "value", "parent")
+    )
+    rows = yield from ask("runs_list", **asked | {"workflow": workflow, column: value}, limit=2)
+    return [_view(row) for row in rows]
+
+
+def _is_id(key: str) -> bool:
+    return len(key) == 36 and key.count("-") == 4
+
+
+def _with_attributes(views: Sequence[RunView]) -> Steps[list[RunView]]:
+    if not views:
+        return []
+    said: dict[str, dict[str, Any]] = defaultdict(dict)
+    for run, name, value in (yield from ask("attributes_read", ids=sorted(view.job_id for view in views))):
+        said[text_of(run)][text_of(name)] = decode_value(text_of(value))
+    return [msgspec.structs.replace(view, attributes=said[view.job_id]) for view in views]
+
+
+def _view(row: Sequence[Any]) -> RunView:
+    job_id, workflow, key, kind, state, waits_for, stuck, parent, created_at, ended_at, attempts, due = row
+    status = _STATUS.get(text_of(state), text_of(state)) if state is not None else "gone"
+    live = status in ("pending", "running", "waiting")
+    if live and stuck is not None:
+        status = "stuck"
+    elif status == "pending" and waits_for is not None:
+        status = "waiting"
+    return RunView(
+        id=text_of(key),
+        job_id=text_of(job_id),
+        workflow=text_of(workflow),
+        kind=None if kind is None else text_of(kind),
+        status=status,
+        waits_for=text_of(waits_for) if waits_for is not None and status in ("waiting", "stuck") else None,
+        stuck=None if stuck is None else text_of(stuck),
+        parent=None if parent is None else text_of(parent),
+        created_at=when(created_at),
+        ended_at=None if ended_at is None else when(ended_at),
+        attempts=number_of(attempts),
+        due_at=when(due) if due is not None and status in ("waiting", "stuck", "pending") else None,
+    )

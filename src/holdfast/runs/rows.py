@@ -1,0 +1,120 @@
+"""What is kept of runs, as plain data: rows of a journal, what a run waits for, how a run is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from holdfast.flow import number_of, text_of
+from holdfast.values.options import KEY_LENGTH
+
+# What rows of jobs say in `followers` of a job that is a run; the table in `life/door.py` has this bit. The queries of
+# this room and `prune` name it as 128.
+RUN = 1 << 7
+# What the headers of a job say of the run that it is: its key.
+RUN_HEADER = "holdfast-run"
+
+# The kinds of rows in a journal.
+Kind = Literal["begin", "step", "attempt", "tx", "undo", "timer", "signal", "child", "set", "patch", "cancel"]
+
+# Names in inboxes that no signal can have.
+CANCEL = "!cancel"
+CHILD = "!child:"
+# What a run says it waits for that cannot go on.
+STUCK = "stuck"
+_SIGNAL = "signal:"
+_CHILDREN = "children"
+
+
+class Recorded(NamedTuple):
+    """A row of a journal: the columns of `journal_read` in their order; `at` is in microseconds since 1970."""
+
+    seq: int
+    key: str
+    kind: Kind
+    ok: int = 1
+    value: str | None = None
+    digest: int | None = None
+    attempt: int = 1
+    worker: str | None = None
+    took_ms: int | None = None
+    ref: str | None = None
+    at: int = 0
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Recorded:
+        """Read a row, whatever a caller's connection makes of texts and numbers."""
+        seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at = row
+        return cls(
+            number_of(seq),
+            text_of(key),
+            text_of(kind),  # type: ignore[arg-type]
+            number_of(ok),
+            None if value is None else text_of(value),
+            None if digest is None else number_of(digest),
+            number_of(attempt),
+            None if worker is None else text_of(worker),
+            None if took_ms is None else number_of(took_ms),
+            None if ref is None else text_of(ref),
+            number_of(at),
+        )
+
+
+class Wanted(NamedTuple):
+    """What an operation of a run waits for: a name in the inbox, and the row that it becomes."""
+
+    name: str
+    key: str
+    kind: Kind
+
+
+class Awaits(NamedTuple):
+    """What a parked run waits for, as its row keeps it in `waits_for`."""
+
+    signals: frozenset[str] = frozenset()
+    children: bool = False
+
+    def text(self) -> str | None:
+        """Write it; None where it does not fit, and the run has to look by itself."""
+        named = ",".join([_SIGNAL + name for name in sorted(self.signals)] + [_CHILDREN] * self.children)
+        return None if len(named) > KEY_LENGTH else named or "timer"
+
+    @classmethod
+    def of(cls, text: str | None) -> Awaits:
+        parts = (text or "").split(",")
+        signals = frozenset(part.removeprefix(_SIGNAL) for part in parts if part.startswith(_SIGNAL))
+        return cls(signals, _CHILDREN in parts)
+
+    def holds(self, name: str) -> bool:
+        """Tell whether news by this name is what it waits for."""
+        return name == CANCEL or name in self.signals or (self.children and name.startswith(CHILD))
+
+
+def has_news(waits_for: str | None, names: Iterable[str]) -> bool:
+    """Tell whether a parked run is to be woken for what is in its inbox by these names."""
+    if waits_for == STUCK:
+        # It could take nothing: the next minute's try, or a deploy, is what it waits for.
+        return False
+    awaits = Awaits.of(waits_for)
+    return any(map(awaits.holds, names))
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """A run as people see it; `status` is pending, running, waiting, stuck, done, dead or cancelled."""
+
+    id: str
+    job_id: str
+    workflow: str
+    kind: str | None
+    status: str
+    waits_for: str | None
+    stuck: str | None
+    parent: str | None
+    created_at: datetime
+    ended_at: datetime | None
+    attempts: int
+    due_at: datetime | None
+    attributes: dict[str, Any] = {}

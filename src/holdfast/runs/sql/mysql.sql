@@ -1,0 +1,290 @@
+-- Holdfast's queries for MySQL and MariaDB: durable runs, their journals, what is sent to them, what they say.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- Times: :now is the server's clock (utc_timestamp(6)), except where a test tells the time. A journal gives its times
+-- as microseconds since 1970: a replay must read them as the first run did, to the last digit.
+-- Locks are taken in this order: the run's row in holdfast_jobs, its parent's, what belongs to them here.
+-- Flags are numbers in a batch and in an answer: a caller's connection may show booleans in a way of its own.
+-- Differs throughout: a batch is one JSON text, an array of rows, in :batch; lists are JSON texts too. JSON_TABLE makes
+-- a table of it, and STRAIGHT_JOIN from there reads every row by its primary key.
+-- Differs throughout: nothing returns what it wrote.
+
+-- checkpoint: add rows to journals whose run is still held with its fence, and answer with those that are there.
+-- The runs are locked for it, so that one that a reaper is taking back is waited for and then found with another fence:
+-- a plain look at the fence would let the row slip in behind the reaper's back.
+-- Differs: rows that an earlier try has added are in the answer, too.
+insert into holdfast_steps (run_id, seq, `key`, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select u.run_id, u.seq, u.`key`, u.kind, u.ok, u.value, u.digest, u.attempt, :worker, u.took_ms, u.ref, :now
+  from json_table(:batch, '$[*]' columns (
+        run_id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
+        seq integer path '$[2]', `key` varchar(300) character set utf8mb4 path '$[3]',
+        kind varchar(20) character set ascii path '$[4]', ok integer path '$[5]',
+        value longtext character set utf8mb4 path '$[6]', digest bigint path '$[7]', attempt integer path '$[8]',
+        took_ms integer path '$[9]', ref varchar(100) character set ascii path '$[10]')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.run_id and j.fence = u.fence
+ where true
+   /*!80001 for share of j */ /*M! lock in share mode */
+on duplicate key update seq = holdfast_steps.seq;
+select s.run_id, s.seq, timestampdiff(microsecond, '1970-01-01', s.at)
+  from json_table(:batch, '$[*]' columns (
+        run_id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
+        seq integer path '$[2]')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.run_id and j.fence = u.fence
+ straight_join holdfast_steps s force index (primary) on s.run_id = u.run_id and s.seq = u.seq;
+
+-- checkpoint_look: tell which of these rows an earlier try has added, of runs that are still held with their fence.
+select s.run_id, s.seq, timestampdiff(microsecond, '1970-01-01', s.at)
+  from json_table(:batch, '$[*]' columns (
+        run_id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
+        seq integer path '$[2]')) u
+ straight_join holdfast_steps s force index (primary) on s.run_id = u.run_id and s.seq = u.seq
+ straight_join holdfast_jobs j force index (primary) on j.id = u.run_id and j.fence = u.fence;
+
+-- journal_read: read a run's journal, from a place on, in its order.
+select seq, `key`, kind, ok, value, digest, attempt, worker, took_ms, ref, timestampdiff(microsecond, '1970-01-01', at)
+  from holdfast_steps
+ where run_id = :id and seq >= :first
+   and seq <= :last  -- when last
+ order by seq;
+
+-- journal_has: read the row that says that something was done under this key.
+select seq, `key`, kind, ok, value, digest, attempt, worker, took_ms, ref, timestampdiff(microsecond, '1970-01-01', at)
+  from holdfast_steps
+ where run_id = :id and `key` = :key and kind = 'tx' and ok = 1
+ limit 1;
+
+-- run_read: read what is known of a run beside its journal.
+select id, workflow, run_key, parent_id, parent_key, outcome, stuck
+  from holdfast_runs where id = :id;
+
+-- run_hold: lock a run that is held with this fence.
+select id from holdfast_jobs where id = :id and fence = :fence for update;
+
+-- run_free: lock a run that nobody holds, unless somebody else has locked it; in a caller's transaction.
+-- A worker renews what it holds, and must not wait for a caller: a run that is held is left alone.
+-- Differs: a row that is read and not meant stays locked in REPEATABLE READ, so nothing is read there, and not in READ
+-- COMMITTED either before it is known, without a lock, that nobody holds it. One that is claimed in between is locked
+-- for as long as the caller's transaction lasts, as the row of a job is that a handler completes in one of its own.
+select j.id
+  from holdfast_jobs j
+ where j.id = (select id from (select id from holdfast_jobs where id = :id and state <> 'leased') free)
+   and j.state <> 'leased'
+   and /*!80001 @@session.transaction_isolation */ /*M! @@session.tx_isolation */ like 'READ%'
+   for update skip locked;
+
+-- run_calm: note that a request to cancel has reached the run.
+update holdfast_jobs set cancel_requested = false where id = :id and fence = :fence;
+
+-- runs_add: note new runs, except where a run of this workflow has the key; the flow reads who has it.
+insert into holdfast_runs (id, workflow, run_key, digest, parent_id, parent_key, created_at)
+select u.id, u.workflow, u.run_key, u.digest, u.parent_id, u.parent_key, :now
+  from json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]',
+        workflow varchar(100) character set utf8mb4 path '$[1]',
+        run_key varchar(300) character set utf8mb4 path '$[2]', digest bigint path '$[3]',
+        parent_id char(36) character set ascii collate ascii_bin path '$[4]',
+        parent_key varchar(300) character set utf8mb4 path '$[5]')) u
+on duplicate key update run_key = holdfast_runs.run_key;
+
+-- runs_find: read the runs that have these keys, with the place of each in the batch.
+-- Differs: a locking read: in a caller's REPEATABLE READ it sees what was committed since that began.
+select u.n, r.id, r.digest, r.outcome
+  from json_table(:batch, '$[*]' columns (
+        n for ordinality, workflow varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
+        run_key varchar(300) character set utf8mb4 collate holdfast_text path '$[1]')) u
+ straight_join holdfast_runs r force index (holdfast_runs_key_idx) on r.run_key = u.run_key and r.workflow = u.workflow
+   /*!80001 for share of r */ /*M! lock in share mode */;
+
+-- runs_named: read the runs with this key, of one workflow or of any.
+select id, workflow, outcome
+  from holdfast_runs
+ where run_key = :run_key
+   and workflow = :workflow  -- when workflow
+ order by id
+ limit 2;
+
+-- runs_rename: let a run that is over give its key away.
+-- Differs: nothing to return, so the rows are read first.
+select r.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_runs r force index (primary) on r.id = u.id;
+update json_table(:found, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_runs r force index (primary) on r.id = u.id
+   set r.run_key = concat(left(r.run_key, 250), '~', r.id);
+
+-- runs_follow_on: note the runs that continue others, under the keys of these, which are renamed already.
+insert into holdfast_runs (id, workflow, run_key, digest, parent_id, parent_key, created_at)
+select u.next, r.workflow, left(r.run_key, char_length(r.run_key) - 37), null, r.parent_id, r.parent_key, :now
+  from json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]',
+        next char(36) character set ascii collate ascii_bin path '$[1]')) u
+ straight_join holdfast_runs r force index (primary) on r.id = u.id
+ where true
+on duplicate key update run_key = holdfast_runs.run_key;
+
+-- runs_ended: note how runs ended, or that they go on.
+update json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]',
+        outcome varchar(10) character set ascii collate ascii_bin path '$[1]')) u
+ straight_join holdfast_runs r force index (primary) on r.id = u.id
+   set r.outcome = u.outcome, r.ended_at = case when u.outcome is null then null else :now end,
+       r.stuck = null, r.stuck_at = null;
+
+-- runs_parents: read whose children these runs are, and under which key.
+select r.id, r.parent_id, r.parent_key
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_runs r force index (primary) on r.id = u.id
+ where r.parent_id is not null
+ order by r.parent_id, r.id;
+
+-- runs_children: read the children of these runs that are not over.
+select r.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_runs r force index (holdfast_runs_parent_idx) on r.parent_id = u.id
+ where r.outcome is null
+ order by r.id;
+
+-- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
+update holdfast_runs
+   set stuck = :reason, stuck_at = case when :reason is null then null else coalesce(stuck_at, :now) end
+ where id = :id
+   and exists (select 1 from holdfast_jobs j where j.id = :id and j.fence = :fence);
+
+-- runs_progressed: tell which of these leases have seen a row in the journal of their run.
+select j.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ where (select s.at from holdfast_steps s where s.run_id = j.id order by s.seq desc limit 1) >= j.leased_at;
+
+-- signals_add: put something into the inboxes of runs.
+insert into holdfast_signals (id, run_id, name, payload, told, created_at)
+select u.id, u.run_id, u.name, u.payload, :told, :now
+  from json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]',
+        run_id char(36) character set ascii collate ascii_bin path '$[1]',
+        name varchar(310) character set utf8mb4 path '$[2]',
+        payload longtext character set utf8mb4 path '$[3]')) u
+on duplicate key update id = holdfast_signals.id;
+
+-- signals_next: read what a run has got by these names, in the order in which it was sent.
+select id, name, payload
+  from holdfast_signals
+ where run_id = :id
+   and name in (
+       select u.name
+         from json_table(:names, '$[*]' columns (
+               name varchar(310) character set utf8mb4 collate holdfast_text path '$')) u)
+ order by created_at, id
+ limit :limit;
+
+-- signals_drop: delete what a run has taken.
+delete s
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_signals s force index (primary) on s.id = u.id;
+
+-- signals_known: tell whether a signal was sent before: it is there, or was taken.
+select 1 from holdfast_signals where id = :id
+union all
+select 1 from holdfast_steps where run_id = :run and ref = :id;
+
+-- signals_move: hand over to the next run of a chain what the one before has not taken.
+update json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]',
+        next char(36) character set ascii collate ascii_bin path '$[1]')) u
+ straight_join holdfast_signals s force index (holdfast_signals_run_idx) on s.run_id = u.id
+   set s.run_id = u.next;
+
+-- signals_named: read by which names there is something for runs, with what each waits for.
+select distinct s.run_id, s.name, j.waits_for
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_signals s force index (holdfast_signals_run_idx) on s.run_id = u.id
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+
+-- signals_untold: read signals of which nobody has told the run.
+select id, run_id from holdfast_signals where told = 0 order by created_at limit :limit;
+
+-- signals_told: note that runs were told of signals.
+update json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_signals s force index (primary) on s.id = u.id
+   set s.told = 1;
+
+-- attributes_set: write what runs say of themselves.
+insert into holdfast_attributes (run_id, name, value)
+select u.run_id, u.name, u.value
+  from json_table(:batch, '$[*]' columns (
+        run_id char(36) character set ascii collate ascii_bin path '$[0]',
+        name varchar(100) character set utf8mb4 path '$[1]', value varchar(500) character set utf8mb4 path '$[2]')) u
+on duplicate key update value = u.value;
+
+-- attributes_read: read what runs say of themselves.
+select a.run_id, a.name, a.value
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_attributes a force index (primary) on a.run_id = u.id
+ order by a.run_id, a.name;
+
+-- runs_list: read runs with the state of their jobs, the newest first.
+select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
+       j.waits_for, r.stuck, r.parent_id, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
+       j.available_at
+  from holdfast_runs r
+  left join holdfast_jobs j on j.id = r.id
+  left join holdfast_finished f on f.id = r.id
+ where true
+   and r.id = :id  -- when id
+   and r.run_key = :run_key  -- when run_key
+   and r.workflow = :workflow  -- when workflow
+   and r.parent_id = :parent  -- when parent
+   and coalesce(j.kind, f.kind) = :kind  -- when kind
+   and coalesce(j.state, f.outcome, r.outcome) in (:states)  -- when states
+   and r.stuck_at is not null  -- when stuck
+   and j.waits_for like concat('%', :waits_for, '%')  -- when waits_for
+   -- when attribute:
+   and exists (select 1 from holdfast_attributes a
+                where a.run_id = r.id and a.name = :attribute and a.value = :value)
+   -- end
+ order by r.id desc
+ limit :limit;
+
+-- runs_long: read runs that are not over and whose journal has become long, with the number of its last row.
+select r.id, r.run_key, (select max(s.seq) from holdfast_steps s where s.run_id = r.id)
+  from holdfast_runs r
+ where r.outcome is null and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)
+ order by r.id
+ limit :limit;
+
+-- runs_kinds: count the runs that wait to be claimed, by kind.
+select j.kind, count(*)
+  from holdfast_jobs j
+ where j.state = 'pending' and j.available_at <= :now and j.followers is not null and j.followers & 128 <> 0
+ group by j.kind;
+
+-- runs_old: lock finished runs that were kept for long enough.
+select id
+  from holdfast_finished
+ where outcome = :outcome and queue = :queue and finished_at < :now - interval :older_ms * 1000 microsecond
+   and followers is not null and followers & 128 <> 0
+ order by finished_at
+ limit :limit
+   for update skip locked;
+
+-- runs_forget: delete what is left of runs: journals, inboxes, attributes, the runs themselves.
+-- Differs: no writing CTE.
+delete s
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_steps s force index (primary) on s.run_id = u.id;
+delete s
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_signals s force index (holdfast_signals_run_idx) on s.run_id = u.id;
+delete a
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_attributes a force index (primary) on a.run_id = u.id;
+delete r
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_runs r force index (primary) on r.id = u.id;
+
+-- runs_over: delete finished rows of runs that are forgotten.
+delete f
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_finished f force index (primary) on f.id = u.id;
+
+-- steps_pardon: delete the failure that ended a run, so that its step is made again.
+delete from holdfast_steps where run_id = :id and `key` = :key and ok = 0;

@@ -1,0 +1,236 @@
+-- Holdfast's queries for PostgreSQL: durable runs, their journals, what is sent to them, what they say of themselves.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- Times: :now is the server's clock (statement_timestamp()), except where a test tells the time. A journal gives its
+-- times as microseconds since 1970: a replay must read them as the first run did, to the last digit.
+-- Locks are taken in this order: the run's row in holdfast_jobs, its parent's, what belongs to them here.
+-- Flags are numbers in a batch and in an answer: a caller's connection may show booleans in a way of its own.
+
+-- checkpoint: add rows to journals whose run is still held with its fence, and answer with those that were added.
+-- The runs are locked for it, so that one that a reaper is taking back is waited for and then found with another fence:
+-- a plain look at the fence would let the row slip in behind the reaper's back.
+with mine as materialized (select :held::text::uuid[] as id, :fences::text::bigint[] as fence),
+held as materialized (
+    select j.id
+      from holdfast_jobs j
+     where j.id = any ((select id from mine)::uuid[])
+       and j.id = ((select id from mine))[width_bucket(j.id, (select id from mine))]
+       and j.fence = ((select fence from mine))[width_bucket(j.id, (select id from mine))]
+     order by j.id
+       for share)
+insert into holdfast_steps (run_id, seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select u.run_id, u.seq, u.key, u.kind, u.ok, u.value, u.digest, u.attempt, :worker, u.took_ms, u.ref, :now
+  from unnest(:run_id::text::uuid[], :seq::text::integer[], :key::text[], :kind::text[], :ok::text::smallint[],
+              :value::text[], :digest::text::bigint[], :attempt::text::integer[], :took_ms::text::integer[],
+              :ref::text[])
+       as u (run_id, seq, key, kind, ok, value, digest, attempt, took_ms, ref)
+ where u.run_id in (select id from held)
+on conflict do nothing
+returning run_id::text, seq, (extract(epoch from at) * 1000000)::bigint;
+
+-- checkpoint_look: tell which of these rows an earlier try has added, of runs that are still held with their fence.
+select s.run_id::text, s.seq, (extract(epoch from s.at) * 1000000)::bigint
+  from unnest(:run_id::text::uuid[], :fence::text::bigint[], :seq::text::integer[]) as u (run_id, fence, seq)
+  join holdfast_steps s on s.run_id = u.run_id and s.seq = u.seq
+  join holdfast_jobs j on j.id = u.run_id and j.fence = u.fence;
+
+-- journal_read: read a run's journal, from a place on, in its order.
+select seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, (extract(epoch from at) * 1000000)::bigint
+  from holdfast_steps
+ where run_id = :id::text::uuid and seq >= :first
+   and seq <= :last  -- when last
+ order by seq;
+
+-- journal_has: read the row that says that something was done under this key.
+select seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, (extract(epoch from at) * 1000000)::bigint
+  from holdfast_steps
+ where run_id = :id::text::uuid and key = :key and kind = 'tx' and ok = 1
+ limit 1;
+
+-- run_read: read what is known of a run beside its journal.
+select id::text, workflow, run_key, parent_id::text, parent_key, outcome, stuck
+  from holdfast_runs where id = :id::text::uuid;
+
+-- run_hold: lock a run that is held with this fence.
+select id::text from holdfast_jobs where id = :id::text::uuid and fence = :fence::bigint for update;
+
+-- run_free: lock a run that nobody holds, unless somebody else has locked it; in a caller's transaction.
+-- A worker renews what it holds, and must not wait for a caller: a run that is held is left alone.
+select id::text from holdfast_jobs where id = :id::text::uuid and state <> 'leased' for update skip locked;
+
+-- run_calm: note that a request to cancel has reached the run.
+update holdfast_jobs set cancel_requested = false where id = :id::text::uuid and fence = :fence::bigint;
+
+-- runs_add: note new runs, except where a run of this workflow has the key; answers with those that were added.
+insert into holdfast_runs (id, workflow, run_key, digest, parent_id, parent_key, created_at)
+select u.id, u.workflow, u.run_key, u.digest, u.parent_id, u.parent_key, :now
+  from unnest(:id::text::uuid[], :workflow::text[], :run_key::text[], :digest::text::bigint[],
+              :parent_id::text::uuid[], :parent_key::text[])
+       as u (id, workflow, run_key, digest, parent_id, parent_key)
+on conflict do nothing
+returning id::text;
+
+-- runs_find: read the runs that have these keys, with the place of each in the batch.
+select u.n, r.id::text, r.digest, r.outcome
+  from unnest(:workflow::text[], :run_key::text[]) with ordinality as u (workflow, run_key, n)
+  join holdfast_runs r on r.run_key = u.run_key and r.workflow = u.workflow;
+
+-- runs_named: read the runs with this key, of one workflow or of any.
+select id::text, workflow, outcome
+  from holdfast_runs
+ where run_key = :run_key
+   and workflow = :workflow  -- when workflow
+ order by id
+ limit 2;
+
+-- runs_rename: let a run that is over give its key away.
+update holdfast_runs set run_key = left(run_key, 250) || '~' || id::text
+ where id = any ((select :ids::text::uuid[])::uuid[])
+returning id::text;
+
+-- runs_follow_on: note the runs that continue others, under the keys of these, which are renamed already.
+insert into holdfast_runs (id, workflow, run_key, digest, parent_id, parent_key, created_at)
+select u.next, r.workflow, left(r.run_key, length(r.run_key) - 37), null, r.parent_id, r.parent_key, :now
+  from unnest(:id::text::uuid[], :next::text::uuid[]) as u (id, next)
+  join holdfast_runs r on r.id = u.id
+on conflict do nothing;
+
+-- runs_ended: note how runs ended, or that they go on.
+update holdfast_runs r
+   set outcome = u.outcome, ended_at = case when u.outcome is null then null else :now end,
+       stuck = null, stuck_at = null
+  from unnest(:id::text::uuid[], :outcome::text[]) as u (id, outcome)
+ where r.id = u.id;
+
+-- runs_parents: read whose children these runs are, and under which key.
+select id::text, parent_id::text, parent_key
+  from holdfast_runs
+ where id = any ((select :ids::text::uuid[])::uuid[]) and parent_id is not null
+ order by parent_id, id;
+
+-- runs_children: read the children of these runs that are not over.
+select id::text
+  from holdfast_runs
+ where parent_id = any ((select :ids::text::uuid[])::uuid[]) and outcome is null
+ order by id;
+
+-- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
+update holdfast_runs
+   set stuck = :reason::text, stuck_at = case when :reason::text is null then null else coalesce(stuck_at, :now) end
+ where id = :id::text::uuid
+   and exists (select 1 from holdfast_jobs j where j.id = :id::text::uuid and j.fence = :fence::bigint);
+
+-- runs_progressed: tell which of these leases have seen a row in the journal of their run.
+select j.id::text
+  from holdfast_jobs j
+ where j.id = any ((select :ids::text::uuid[])::uuid[])
+   and (select s.at from holdfast_steps s where s.run_id = j.id order by s.seq desc limit 1) >= j.leased_at;
+
+-- signals_add: put something into the inboxes of runs.
+insert into holdfast_signals (id, run_id, name, payload, told, created_at)
+select u.id, u.run_id, u.name, u.payload, :told, :now
+  from unnest(:id::text::uuid[], :run_id::text::uuid[], :name::text[], :payload::text[])
+       as u (id, run_id, name, payload)
+on conflict do nothing;
+
+-- signals_next: read what a run has got by these names, in the order in which it was sent.
+select id::text, name, payload
+  from holdfast_signals
+ where run_id = :id::text::uuid and name = any (:names::text[])
+ order by created_at, id
+ limit :limit;
+
+-- signals_drop: delete what a run has taken.
+delete from holdfast_signals where id = any ((select :ids::text::uuid[])::uuid[]);
+
+-- signals_known: tell whether a signal was sent before: it is there, or was taken.
+select 1 from holdfast_signals where id = :id::text::uuid
+union all
+select 1 from holdfast_steps where run_id = :run::text::uuid and ref = :id;
+
+-- signals_move: hand over to the next run of a chain what the one before has not taken.
+update holdfast_signals s
+   set run_id = u.next
+  from unnest(:id::text::uuid[], :next::text::uuid[]) as u (id, next)
+ where s.run_id = u.id;
+
+-- signals_named: read by which names there is something for runs, with what each waits for.
+select distinct s.run_id::text, s.name, j.waits_for
+  from holdfast_signals s
+  join holdfast_jobs j on j.id = s.run_id
+ where s.run_id = any ((select :ids::text::uuid[])::uuid[]);
+
+-- signals_untold: read signals of which nobody has told the run.
+select id::text, run_id::text from holdfast_signals where told = 0 order by created_at limit :limit;
+
+-- signals_told: note that runs were told of signals.
+update holdfast_signals set told = 1 where id = any ((select :ids::text::uuid[])::uuid[]);
+
+-- attributes_set: write what runs say of themselves.
+insert into holdfast_attributes (run_id, name, value)
+select u.run_id, u.name, u.value
+  from unnest(:run_id::text::uuid[], :name::text[], :value::text[]) as u (run_id, name, value)
+on conflict (run_id, name) do update set value = excluded.value;
+
+-- attributes_read: read what runs say of themselves.
+select run_id::text, name, value
+  from holdfast_attributes
+ where run_id = any ((select :ids::text::uuid[])::uuid[])
+ order by run_id, name;
+
+-- runs_list: read runs with the state of their jobs, the newest first.
+select r.id::text, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
+       j.waits_for, r.stuck, r.parent_id::text, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
+       j.available_at
+  from holdfast_runs r
+  left join holdfast_jobs j on j.id = r.id
+  left join holdfast_finished f on f.id = r.id
+ where true
+   and r.id = :id::text::uuid  -- when id
+   and r.run_key = :run_key  -- when run_key
+   and r.workflow = :workflow  -- when workflow
+   and r.parent_id = :parent::text::uuid  -- when parent
+   and coalesce(j.kind, f.kind) = :kind  -- when kind
+   and coalesce(j.state, f.outcome, r.outcome) = any (:states::text[])  -- when states
+   and r.stuck_at is not null  -- when stuck
+   and j.waits_for like '%' || :waits_for || '%'  -- when waits_for
+   -- when attribute:
+   and exists (select 1 from holdfast_attributes a
+                where a.run_id = r.id and a.name = :attribute and a.value = :value)
+   -- end
+ order by r.id desc
+ limit :limit;
+
+-- runs_long: read runs that are not over and whose journal has become long, with the number of its last row.
+select r.id::text, r.run_key, (select max(s.seq) from holdfast_steps s where s.run_id = r.id)
+  from holdfast_runs r
+ where r.outcome is null and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)
+ order by r.id
+ limit :limit;
+
+-- runs_kinds: count the runs that wait to be claimed, by kind.
+select j.kind, count(*)
+  from holdfast_jobs j
+ where j.state = 'pending' and j.available_at <= :now and j.followers is not null and j.followers & 128 <> 0
+ group by j.kind;
+
+-- runs_old: lock finished runs that were kept for long enough.
+select id::text
+  from holdfast_finished
+ where outcome = :outcome and queue = :queue and finished_at < :now - :older_ms::bigint * interval '1 millisecond'
+   and followers is not null and followers & 128 <> 0
+ order by finished_at
+ limit :limit
+   for update skip locked;
+
+-- runs_forget: delete what is left of runs: journals, inboxes, attributes, the runs themselves.
+with steps as (delete from holdfast_steps where run_id = any ((select :ids::text::uuid[])::uuid[])),
+signals as (delete from holdfast_signals where run_id = any ((select :ids::text::uuid[])::uuid[])),
+attributes as (delete from holdfast_attributes where run_id = any ((select :ids::text::uuid[])::uuid[]))
+delete from holdfast_runs where id = any ((select :ids::text::uuid[])::uuid[])
+returning id::text;
+
+-- runs_over: delete finished rows of runs that are forgotten.
+delete from holdfast_finished where id = any ((select :ids::text::uuid[])::uuid[]);
+
+-- steps_pardon: delete the failure that ended a run, so that its step is made again.
+delete from holdfast_steps where run_id = :id::text::uuid and key = :key and ok = 0;

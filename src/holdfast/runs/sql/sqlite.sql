@@ -1,0 +1,232 @@
+-- Holdfast's queries for SQLite: durable runs, their journals, what is sent to them, what they say of themselves.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- Times: :now is the host's clock, except where a test tells the time.
+-- Flags are numbers in a batch and in an answer: a caller's connection may show booleans in a way of its own.
+-- Differs throughout: one writer at a time, so nothing is locked; lists and batches are read out of JSON texts.
+
+-- checkpoint: add rows to journals whose run is still held with its fence, and answer with those that are there.
+-- Differs: rows that an earlier try has added are in the answer, too.
+insert into holdfast_steps (run_id, seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select u.value ->> 0, u.value ->> 2, u.value ->> 3, u.value ->> 4, u.value ->> 5, u.value ->> 6, u.value ->> 7,
+       u.value ->> 8, :worker, u.value ->> 9, u.value ->> 10, :now
+  from json_each(:batch) u
+  join holdfast_jobs j on j.id = u.value ->> 0 and j.fence = u.value ->> 1
+ where true
+on conflict do nothing;
+select s.run_id, s.seq, s.at
+  from json_each(:batch) u
+  join holdfast_jobs j on j.id = u.value ->> 0 and j.fence = u.value ->> 1
+  join holdfast_steps s on s.run_id = u.value ->> 0 and s.seq = u.value ->> 2;
+
+-- checkpoint_look: tell which of these rows an earlier try has added, of runs that are still held with their fence.
+-- Differs: times are microseconds already, and the batch is JSON.
+select s.run_id, s.seq, s.at
+  from json_each(:batch) u
+  join holdfast_steps s on s.run_id = u.value ->> 0 and s.seq = u.value ->> 2
+  join holdfast_jobs j on j.id = u.value ->> 0 and j.fence = u.value ->> 1;
+
+-- journal_read: read a run's journal, from a place on, in its order.
+-- Differs: times are microseconds already.
+select seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at
+  from holdfast_steps
+ where run_id = :id and seq >= :first
+   and seq <= :last  -- when last
+ order by seq;
+
+-- journal_has: read the row that says that something was done under this key.
+-- Differs: times are microseconds already.
+select seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at
+  from holdfast_steps
+ where run_id = :id and key = :key and kind = 'tx' and ok = 1
+ limit 1;
+
+-- run_read: read what is known of a run beside its journal.
+select id, workflow, run_key, parent_id, parent_key, outcome, stuck
+  from holdfast_runs where id = :id;
+
+-- run_hold: find a run that is held with this fence.
+select id from holdfast_jobs where id = :id and fence = :fence;
+
+-- run_free: find a run; in a caller's transaction.
+-- Differs: nobody can write while that is open, so it does not matter whether a worker holds the run.
+select id from holdfast_jobs where id = :id;
+
+-- run_calm: note that a request to cancel has reached the run.
+-- Differs: a flag is a number.
+update holdfast_jobs set cancel_requested = 0 where id = :id and fence = :fence;
+
+-- runs_add: note new runs, except where a run of this workflow has the key; the flow reads who has it.
+-- Differs: run once per row.
+-- bind: rows
+insert into holdfast_runs (id, workflow, run_key, digest, parent_id, parent_key, created_at)
+values (:id, :workflow, :run_key, :digest, :parent_id, :parent_key, :now)
+on conflict do nothing;
+
+-- runs_find: read the runs that have these keys, with the place of each in the batch.
+-- Differs: the batch is JSON, whose places count from 0.
+select u.key + 1, r.id, r.digest, r.outcome
+  from json_each(:batch) u
+  join holdfast_runs r on r.run_key = u.value ->> 1 and r.workflow = u.value ->> 0;
+
+-- runs_named: read the runs with this key, of one workflow or of any.
+select id, workflow, outcome
+  from holdfast_runs
+ where run_key = :run_key
+   and workflow = :workflow  -- when workflow
+ order by id
+ limit 2;
+
+-- runs_rename: let a run that is over give its key away.
+-- Differs: substr, where others have left.
+update holdfast_runs set run_key = substr(run_key, 1, 250) || '~' || id
+ where id in (select value from json_each(:ids))
+returning id;
+
+-- runs_follow_on: note the runs that continue others, under the keys of these, which are renamed already.
+-- Differs: substr, where others have left, and a batch in JSON.
+insert into holdfast_runs (id, workflow, run_key, digest, parent_id, parent_key, created_at)
+select u.value ->> 1, r.workflow, substr(r.run_key, 1, length(r.run_key) - 37), null, r.parent_id, r.parent_key, :now
+  from json_each(:batch) u
+  join holdfast_runs r on r.id = u.value ->> 0
+ where true
+on conflict do nothing;
+
+-- runs_ended: note how runs ended, or that they go on.
+-- Differs: run once per row.
+-- bind: rows
+update holdfast_runs
+   set outcome = :outcome, ended_at = case when :outcome is null then null else :now end,
+       stuck = null, stuck_at = null
+ where id = :id;
+
+-- runs_parents: read whose children these runs are, and under which key.
+select id, parent_id, parent_key
+  from holdfast_runs
+ where id in (select value from json_each(:ids)) and parent_id is not null
+ order by parent_id, id;
+
+-- runs_children: read the children of these runs that are not over.
+select id
+  from holdfast_runs
+ where parent_id in (select value from json_each(:ids)) and outcome is null
+ order by id;
+
+-- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
+update holdfast_runs
+   set stuck = :reason, stuck_at = case when :reason is null then null else coalesce(stuck_at, :now) end
+ where id = :id
+   and exists (select 1 from holdfast_jobs j where j.id = :id and j.fence = :fence);
+
+-- runs_progressed: tell which of these leases have seen a row in the journal of their run.
+select j.id
+  from holdfast_jobs j
+ where j.id in (select value from json_each(:ids))
+   and (select s.at from holdfast_steps s where s.run_id = j.id order by s.seq desc limit 1) >= j.leased_at;
+
+-- signals_add: put something into the inboxes of runs.
+-- Differs: run once per row.
+-- bind: rows
+insert into holdfast_signals (id, run_id, name, payload, told, created_at)
+values (:id, :run_id, :name, :payload, :told, :now)
+on conflict do nothing;
+
+-- signals_next: read what a run has got by these names, in the order in which it was sent.
+select id, name, payload
+  from holdfast_signals
+ where run_id = :id and name in (select value from json_each(:names))
+ order by created_at, id
+ limit :limit;
+
+-- signals_drop: delete what a run has taken.
+delete from holdfast_signals where id in (select value from json_each(:ids));
+
+-- signals_known: tell whether a signal was sent before: it is there, or was taken.
+select 1 from holdfast_signals where id = :id
+union all
+select 1 from holdfast_steps where run_id = :run and ref = :id;
+
+-- signals_move: hand over to the next run of a chain what the one before has not taken.
+-- Differs: run once per row.
+-- bind: rows
+update holdfast_signals set run_id = :next where run_id = :id;
+
+-- signals_named: read by which names there is something for runs, with what each waits for.
+select distinct s.run_id, s.name, j.waits_for
+  from holdfast_signals s
+  join holdfast_jobs j on j.id = s.run_id
+ where s.run_id in (select value from json_each(:ids));
+
+-- signals_untold: read signals of which nobody has told the run.
+select id, run_id from holdfast_signals where told = 0 order by created_at limit :limit;
+
+-- signals_told: note that runs were told of signals.
+update holdfast_signals set told = 1 where id in (select value from json_each(:ids));
+
+-- attributes_set: write what runs say of themselves.
+-- Differs: run once per row.
+-- bind: rows
+insert into holdfast_attributes (run_id, name, value) values (:run_id, :name, :value)
+on conflict (run_id, name) do update set value = excluded.value;
+
+-- attributes_read: read what runs say of themselves.
+select run_id, name, value
+  from holdfast_attributes
+ where run_id in (select value from json_each(:ids))
+ order by run_id, name;
+
+-- runs_list: read runs with the state of their jobs, the newest first.
+select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
+       j.waits_for, r.stuck, r.parent_id, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
+       j.available_at
+  from holdfast_runs r
+  left join holdfast_jobs j on j.id = r.id
+  left join holdfast_finished f on f.id = r.id
+ where true
+   and r.id = :id  -- when id
+   and r.run_key = :run_key  -- when run_key
+   and r.workflow = :workflow  -- when workflow
+   and r.parent_id = :parent  -- when parent
+   and coalesce(j.kind, f.kind) = :kind  -- when kind
+   and coalesce(j.state, f.outcome, r.outcome) in (select value from json_each(:states))  -- when states
+   and r.stuck_at is not null  -- when stuck
+   and j.waits_for like '%' || :waits_for || '%'  -- when waits_for
+   -- when attribute:
+   and exists (select 1 from holdfast_attributes a
+                where a.run_id = r.id and a.name = :attribute and a.value = :value)
+   -- end
+ order by r.id desc
+ limit :limit;
+
+-- runs_long: read runs that are not over and whose journal has become long, with the number of its last row.
+select r.id, r.run_key, (select max(s.seq) from holdfast_steps s where s.run_id = r.id)
+  from holdfast_runs r
+ where r.outcome is null and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)
+ order by r.id
+ limit :limit;
+
+-- runs_kinds: count the runs that wait to be claimed, by kind.
+select j.kind, count(*)
+  from holdfast_jobs j
+ where j.state = 'pending' and j.available_at <= :now and j.followers is not null and j.followers & 128 <> 0
+ group by j.kind;
+
+-- runs_old: find finished runs that were kept for long enough.
+select id
+  from holdfast_finished
+ where outcome = :outcome and queue = :queue and finished_at < :now - :older_ms * 1000
+   and followers is not null and followers & 128 <> 0
+ order by finished_at
+ limit :limit;
+
+-- runs_forget: delete what is left of runs: journals, inboxes, attributes, the runs themselves.
+-- Differs: no writing CTE.
+delete from holdfast_steps where run_id in (select value from json_each(:ids));
+delete from holdfast_signals where run_id in (select value from json_each(:ids));
+delete from holdfast_attributes where run_id in (select value from json_each(:ids));
+delete from holdfast_runs where id in (select value from json_each(:ids));
+
+-- runs_over: delete finished rows of runs that are forgotten.
+delete from holdfast_finished where id in (select value from json_each(:ids));
+
+-- steps_pardon: delete the failure that ended a run, so that its step is made again.
+delete from holdfast_steps where run_id = :id and key = :key and ok = 0;

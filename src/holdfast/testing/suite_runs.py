@@ -1,0 +1,466 @@
+"""Durable runs as rows: starts, journals behind fences, inboxes, parents and children, what a death costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import admin, jobs, runs
+from holdfast.errors import Conflict, LeaseLost, RunFinished, RunNotFound
+from holdfast.flow import Flow
+from holdfast.runs import CANCEL, CHILD, RUN, Entry, Letter, Recorded, Wanted
+from holdfast.testing.clock import Clock
+from holdfast.testing.look import Do, Look
+from holdfast.testing.make import new_job
+from holdfast.values.ids import new_id, next_id
+from holdfast.values.rows import Continued, Finish, Lease, Park
+from holdfast.workflows import NewRun, Started, force, resume, start
+
+
+def new_run(key: str = "order-1", workflow: str = "fulfil", digest: int | None = 1, **fields: Any) -> NewRun:
+    """Make a run that is ready to be started."""
+    job = new_job("runs", f"{workflow}@1", headers=f'{{"holdfast-run":"{key}"}}')
+    return NewRun(job, workflow, key, digest, **fields)
+
+
+def held_run(do: Do, key: str = "order-1", **fields: Any) -> Lease:
+    """Start a run and claim it."""
+    do(start([new_run(key, **fields)]))
+    [lease] = do(jobs.claim("runs", limit=1))
+    return lease
+
+
+def journal_row(seq: int, key: str = "charge", kind: Any = "step", **fields: Any) -> Recorded:
+    return Recorded(seq, key, kind, **fields)
+
+
+def written(do: Do, lease: Lease, *rows: Recorded) -> list[int]:
+    """Write rows to the journal of a run that is held; return the places of those that were written."""
+    entries = [Entry(lease.job_id, lease.fence, one) for one in rows]
+    return sorted(seq for _, seq in do(runs.checkpoint(entries, "w")))
+
+
+def signalled(do: Do, name: str = "approved", payload: str | None = "1", key: str = "order-1", **fields: Any) -> bool:
+    return do(runs.send(key, Letter(new_id(), name, payload, **fields)))
+
+
+def parked_run(do: Do, lease: Lease, waits_for: str, delay_ms: int | None = None) -> None:
+    assert do(jobs.settle([Park(lease.id, lease.fence, waits_for, delay_ms)])).done == {lease.job_id}
+
+
+def run_states(look: Look) -> list[tuple[str, str | None]]:
+    return [(one.state, one.waits_for) for one in look.live()]
+
+
+def claimed_run(do: Do) -> Lease:
+    [lease] = do(jobs.claim("runs", limit=1))
+    return lease
+
+
+def ended_run(lease: Lease, outcome: Any = "done", **fields: Any) -> Flow[jobs.Settled]:
+    return jobs.settle([Finish(lease.id, lease.fence, outcome, **fields)])
+
+
+# Start
+
+
+def test_a_run_is_started_once_for_its_workflow_and_id(do: Do, clock: Clock, look: Look) -> None:
+    first, again, other = new_run(), new_run(), new_run(workflow="ship")
+    assert do(start([first])) == [Started(first.job.id, True)]
+    assert do(start([again, other])) == [Started(first.job.id, False), Started(other.job.id, True)]
+    assert {one.id: one.followers for one in look.live()} == {first.job.id: RUN, other.job.id: RUN}
+
+
+def test_a_start_that_is_repeated_adds_nothing(do: Do, clock: Clock, look: Look) -> None:
+    starting = start([new_run(), new_run("order-2")])
+    first = do(starting)
+    assert [one.job_id for one in do(starting)] == [one.job_id for one in first]
+    assert len(look.live()) == 2
+
+
+def test_a_start_with_other_arguments_is_a_conflict_and_starts_nothing(do: Do, clock: Clock, look: Look) -> None:
+    do(start([new_run(digest=1)]))
+    with pytest.raises(Conflict, match="other arguments"):
+        do(start([new_run("order-2"), new_run(digest=2)]))
+    assert len(look.live()) == 1
+
+
+def test_an_id_is_given_away_only_by_a_run_that_is_over_and_only_if_asked(do: Do, clock: Clock, look: Look) -> None:
+    lease = held_run(do)
+    assert do(start([new_run(digest=1)], reuse="finished")) == [Started(lease.job_id, False)]
+    written(do, lease, journal_row(1))
+    do(ended_run(lease))
+    assert do(start([new_run()])) == [Started(lease.job_id, False)]
+    new = new_run(digest=2)
+    assert do(start([new], reuse="finished")) == [Started(new.job.id, True)]
+    assert do(runs.show("order-1")).job_id == new.job.id
+    assert do(runs.journal(new.job.id)) == []
+
+
+def test_many_runs_are_started_at_once(do: Do, clock: Clock, look: Look) -> None:
+    new = [new_run(f"order-{n}") for n in range(50)]
+    answers = do(start(new))
+    assert answers == [Started(one.job.id, True) for one in new]
+    assert len(look.live()) == 50
+
+
+# Journals
+
+
+def test_a_journal_is_read_back_as_it_was_written_in_its_order(do: Do, clock: Clock) -> None:
+    lease = held_run(do)
+    text = 'Zoë 🦑 "quoted" \\ %s :now null'
+    first = journal_row(1, value=f'"{text}"'.replace("\\", "\\\\"), digest=-(2**63), attempt=3, took_ms=7)
+    second = journal_row(2, "b#2", "attempt", ok=0)
+    assert written(do, lease, second, first) == [1, 2]
+    found = do(runs.journal(lease.job_id))
+    at = round(clock.now.timestamp() * 1_000_000)
+    assert found == [first._replace(worker="w", at=at), second._replace(worker="w", at=at)]
+
+
+def test_only_the_holder_writes_to_a_journal(do: Do, clock: Clock) -> None:
+    stale = held_run(do)
+    do(jobs.release(stale))
+    lease = claimed_run(do)
+    assert written(do, stale, journal_row(1)) == []
+    assert written(do, lease, journal_row(1, "mine")) == [1]
+    assert written(do, stale, journal_row(1, "late")) == []
+    assert [one.key for one in do(runs.journal(lease.job_id))] == ["mine"]
+
+
+def test_a_batch_with_one_lost_run_writes_the_others(do: Do, clock: Clock) -> None:
+    lost, held = held_run(do, "a"), held_run(do, "b")
+    do(jobs.release(lost))
+    entries = [Entry(one.job_id, one.fence, journal_row(seq)) for one in (held, lost) for seq in (1, 2)]
+    assert set(do(runs.checkpoint(entries, "w"))) == {(held.job_id, 1), (held.job_id, 2)}
+
+
+def test_fences_are_paired_with_their_own_runs(do: Do, clock: Clock) -> None:
+    """A run whose old fence is another's fence of today is lost all the same."""
+    one, other = held_run(do, "a"), held_run(do, "b")
+    do(jobs.release(other))
+    again = claimed_run(do)
+    entries = [Entry(again.job_id, one.fence, journal_row(1)), Entry(one.job_id, again.fence, journal_row(1))]
+    assert do(runs.checkpoint(entries, "w")) == {}
+
+
+def test_a_checkpoint_that_is_repeated_gives_the_same_answer_and_changes_nothing(do: Do, clock: Clock) -> None:
+    lease = held_run(do)
+    writing = runs.checkpoint(
+        [Entry(lease.job_id, lease.fence, journal_row(1)), Entry(lease.job_id, lease.fence, journal_row(2))], "w"
+    )
+    first = do(writing)
+    clock.advance(5)
+    assert do(writing) == first
+    assert len(do(runs.journal(lease.job_id))) == 2
+
+
+def test_an_effect_and_its_row_are_fenced_together(do: Do, clock: Clock) -> None:
+    stale = held_run(do)
+    do(jobs.release(stale))
+    with pytest.raises(LeaseLost):
+        do(runs.add_one(Entry(stale.job_id, stale.fence, journal_row(1, kind="tx")), "w"))
+    assert do(runs.journal(stale.job_id)) == []
+
+
+def test_a_second_attempt_of_a_transaction_finds_the_row_of_the_first(do: Do, clock: Clock) -> None:
+    lease = held_run(do)
+    do(runs.add_one(Entry(lease.job_id, lease.fence, journal_row(1, "book", "tx", value="1")), "w", once=True))
+    with pytest.raises(runs.EffectThere) as there:
+        do(runs.add_one(Entry(lease.job_id, lease.fence, journal_row(2, "book", "tx", value="2")), "w", once=True))
+    assert there.value.row.value == "1"
+
+
+def test_what_a_run_says_of_itself_is_the_last_it_said(do: Do, clock: Clock) -> None:
+    lease = held_run(do)
+    written(do, lease, journal_row(1, "set:stage", "set", value='"new"'))
+    written(do, lease, journal_row(2, "set:stage#2", "set", value='"old"'), journal_row(3, "set:n", "set", value="7"))
+    assert do(runs.show("order-1")).attributes == {"stage": "old", "n": 7}
+    found = do(runs.runs(runs.RunFilter(attribute=("stage", '"old"'))))
+    assert [view.id for view in found] == ["order-1"]
+    assert do(runs.runs(runs.RunFilter(attribute=("stage", '"new"')))) == []
+
+
+# Signals
+
+
+def test_a_signal_wakes_a_run_that_waits_for_it(do: Do, clock: Clock, look: Look) -> None:
+    lease = held_run(do)
+    parked_run(do, lease, "signal:approved")
+    assert run_states(look) == [("waiting", "signal:approved")]
+    assert signalled(do, "other")
+    assert run_states(look) == [("waiting", "signal:approved")]
+    assert signalled(do)
+    assert run_states(look) == [("pending", None)]
+
+
+def test_a_run_that_parks_finds_a_signal_that_came_before(do: Do, clock: Clock, look: Look) -> None:
+    lease = held_run(do)
+    signalled(do)
+    parked_run(do, lease, "signal:other,signal:approved", 60_000)
+    assert run_states(look) == [("pending", None)]
+    assert claimed_run(do).attempt == 1
+
+
+def test_a_run_that_parks_is_not_woken_by_a_signal_it_does_not_wait_for(do: Do, clock: Clock, look: Look) -> None:
+    lease = held_run(do)
+    signalled(do, "other")
+    parked_run(do, lease, "timer", 60_000)
+    assert run_states(look) == [("pending", "timer")]
+
+
+def test_a_stuck_run_is_woken_by_nothing_that_is_sent(do: Do, clock: Clock, look: Look) -> None:
+    lease = held_run(do)
+    signalled(do, CANCEL)
+    parked_run(do, lease, "stuck", 60_000)
+    assert run_states(look) == [("pending", "stuck")]
+    assert do(jobs.claim("runs", limit=1)) == []
+
+
+def test_signals_are_taken_by_name_in_the_order_in_which_they_were_sent(do: Do, clock: Clock) -> None:
+    lease = held_run(do)
+    for payload in ("1", "2", "3"):
+        signalled(do, payload=payload)
+        clock.advance(1)
+    signalled(do, "other", "9")
+    wanted = [Wanted("approved", f"signal:approved#{n}", "signal") for n in (1, 2)]
+    taken = do(runs.take(lease.job_id, lease.fence, wanted, 5, "w"))
+    assert [(one.seq, one.key, one.value) for one in taken] == [
+        (5, "signal:approved#1", "1"),
+        (6, "signal:approved#2", "2"),
+    ]
+    [third] = do(runs.take(lease.job_id, lease.fence, wanted, 7, "w"))
+    assert third.value == "3"
+    assert do(runs.news([lease.job_id])) == {lease.job_id: {"other"}}
+
+
+def test_what_was_taken_is_taken_once_by_all_who_ask(do: Do, clock: Clock) -> None:
+    """A repeat of the holder answers with the same; a former holder gets nothing."""
+    stale = held_run(do)
+    signalled(do)
+    do(jobs.release(stale))
+    lease = claimed_run(do)
+    wanted = [Wanted("approved", "signal:approved", "signal")]
+    taking = runs.take(lease.job_id, lease.fence, wanted, 1, "w")
+    first = do(taking)
+    again = do(taking)
+    assert [(one.seq, one.value, one.at) for one in again] == [(one.seq, one.value, one.at) for one in first]
+    with pytest.raises(LeaseLost):
+        do(runs.take(stale.job_id, stale.fence, wanted, 9, "w"))
+    assert len(do(runs.journal(lease.job_id))) == 1
+
+
+def test_a_signal_with_an_idempotency_key_is_sent_once_also_after_it_was_taken(do: Do, clock: Clock) -> None:
+    lease = held_run(do)
+    assert signalled(do, idempotency_key="k")
+    assert not signalled(do, idempotency_key="k")
+    do(runs.take(lease.job_id, lease.fence, [Wanted("approved", "a", "signal")], 1, "w"))
+    assert not signalled(do, idempotency_key="k")
+    clock.advance(86_401)
+    assert signalled(do, idempotency_key="k")
+
+
+def test_a_send_that_is_repeated_sends_nothing_twice(do: Do, clock: Clock) -> None:
+    lease = held_run(do)
+    letter = Letter(new_id(), "approved", "1")
+    do(runs.send("order-1", letter))
+    assert do(runs.send("order-1", letter, fresh=False))
+    do(runs.take(lease.job_id, lease.fence, [Wanted("approved", "a", "signal")], 1, "w"))
+    assert do(runs.send("order-1", letter, fresh=False))
+    assert do(runs.news([lease.job_id])) == {}
+
+
+def test_a_run_that_is_over_takes_no_signals(do: Do, clock: Clock) -> None:
+    lease = held_run(do)
+    do(ended_run(lease))
+    with pytest.raises(RunFinished):
+        signalled(do)
+    with pytest.raises(RunNotFound):
+        signalled(do, key="nobody")
+
+
+def test_an_id_that_two_workflows_use_is_not_guessed(do: Do, clock: Clock) -> None:
+    do(start([new_run(), new_run(workflow="ship")]))
+    with pytest.raises(RunNotFound, match="workflow="):
+        signalled(do)
+    assert do(runs.send("order-1", Letter(new_id(), "a"), "ship"))
+
+
+def test_a_run_is_told_of_what_a_callers_transaction_has_sent(do: Do, clock: Clock, look: Look) -> None:
+    """A held run cannot be locked there: somebody else sees to it once that is committed."""
+    lease = held_run(do)
+    look.change("update holdfast_jobs set waits_for = 'signal:approved', state = 'waiting'")
+    look.change(
+        "insert into holdfast_signals (id, run_id, name, told, created_at)"  # noqa: S608 - an id of ours
+        f" select '{new_id()}', id, 'approved', 0, created_at from holdfast_jobs where id = '{lease.job_id}'"
+    )
+    assert do(runs.tell()) == 1
+    assert run_states(look) == [("pending", None)]
+    assert do(runs.tell()) == 0
+
+
+# Children
+
+
+def child_run(parent: Lease, key: str = "ship") -> NewRun:
+    return new_run(f"order-1/{key}", "ship", parent_id=parent.job_id, parent_key=key)
+
+
+@pytest.mark.parametrize("outcome", ["done", "dead", "cancelled"])
+def test_the_end_of_a_child_wakes_its_parent_and_is_in_its_inbox(
+    do: Do, clock: Clock, look: Look, outcome: Any
+) -> None:
+    parent = held_run(do)
+    do(start([child_run(parent)]))
+    child = claimed_run(do)
+    parked_run(do, parent, "children")
+    do(ended_run(child, outcome, result='{"a": 1}' if outcome == "done" else None))
+    assert run_states(look) == [("pending", None)]
+    parent = claimed_run(do)
+    [taken] = do(runs.take(parent.job_id, parent.fence, [Wanted(f"{CHILD}ship", "ship", "child")], 1, "w"))
+    assert (taken.kind, f'"outcome":"{outcome}"' in str(taken.value)) == ("child", True)
+
+
+def test_a_parent_that_parks_finds_a_child_that_ended_before(do: Do, clock: Clock, look: Look) -> None:
+    parent = held_run(do)
+    do(start([child_run(parent)]))
+    do(ended_run(claimed_run(do)))
+    parked_run(do, parent, "children")
+    assert run_states(look) == [("pending", None)]
+
+
+def test_children_of_one_batch_wake_their_parent_once_and_all_ends_are_there(do: Do, clock: Clock, look: Look) -> None:
+    parent = held_run(do)
+    do(start([child_run(parent, f"ship#{n}") for n in range(5)]))
+    children = do(jobs.claim("runs", limit=9))
+    parked_run(do, parent, "children")
+    do(jobs.settle([Finish(one.id, one.fence, "done") for one in children]))
+    assert do(runs.news([parent.job_id])) == {parent.job_id: {f"{CHILD}ship#{n}" for n in range(5)}}
+    assert run_states(look) == [("pending", None)]
+
+
+def test_a_run_that_ends_badly_asks_its_children_to_stop(do: Do, clock: Clock, look: Look) -> None:
+    parent = held_run(do)
+    do(start([child_run(parent)]))
+    child = claimed_run(do)
+    parked_run(do, child, "signal:never")
+    do(ended_run(parent, "dead"))
+    assert do(runs.news([child.job_id])) == {child.job_id: {CANCEL}}
+    assert run_states(look) == [("pending", None)]
+
+
+# Ends
+
+
+def test_a_forced_end_needs_no_code_and_ends_the_children_too(do: Do, clock: Clock, look: Look) -> None:
+    parent = held_run(do)
+    do(start([child_run(parent)]))
+    parked_run(do, claimed_run(do), "signal:never")
+    assert do(force("order-1")) == 2
+    assert look.live() == []
+    assert {one.outcome for one in look.over()} == {"cancelled"}
+    assert written(do, parent, journal_row(1)) == []
+    assert do(ended_run(parent)).lost == {parent.job_id}
+    with pytest.raises(RunFinished):
+        do(force("order-1"))
+
+
+def test_a_run_that_continues_as_new_hands_on_its_id_and_its_inbox(do: Do, clock: Clock, look: Look) -> None:
+    lease = held_run(do)
+    written(do, lease, journal_row(1))
+    signalled(do)
+    then = new_run().job._replace(id=next_id(lease.job_id))
+    do(jobs.settle([Continued(lease.id, lease.fence, then)]))
+    view = do(runs.show("order-1"))
+    assert (view.job_id, view.status) == (then.id, "pending")
+    assert do(runs.journal(then.id)) == []
+    assert do(runs.news([then.id])) == {then.id: {"approved"}}
+    assert signalled(do, "more")
+    assert [one.followers for one in look.live()] == [RUN]
+
+
+def test_a_run_is_shown_as_it_is(do: Do, clock: Clock) -> None:
+    do(start([new_run()]))
+    assert do(runs.show("order-1")).status == "pending"
+    lease = claimed_run(do)
+    assert do(runs.show(lease.job_id)).status == "running"
+    do(runs.stick(lease.job_id, lease.fence, "other code"))
+    parked_run(do, lease, "stuck", 60_000)
+    assert (do(runs.show("order-1")).status, do(runs.show("order-1")).stuck) == ("stuck", "other code")
+    assert [view.id for view in do(runs.runs(runs.RunFilter(status="stuck")))] == ["order-1"]
+    clock.advance(61)
+    lease = claimed_run(do)
+    do(runs.stick(lease.job_id, lease.fence, None))
+    parked_run(do, lease, "timer", 60_000)
+    assert [view.id for view in do(runs.runs(runs.RunFilter(status="waiting", waits_for="timer")))] == ["order-1"]
+    assert do(runs.runs(runs.RunFilter(status="stuck"))) == []
+    clock.advance(61)
+    do(ended_run(claimed_run(do), "dead"))
+    assert do(runs.show("order-1")).status == "dead"
+
+
+def test_a_dead_run_is_resumed_at_the_step_that_failed(do: Do, clock: Clock) -> None:
+    lease = held_run(do)
+    written(do, lease, journal_row(1, "a"), journal_row(2, "b", "attempt", ok=0), journal_row(3, "b", ok=0))
+    do(ended_run(lease, "dead"))
+    do(resume("order-1", "ada"))
+    assert [one.key for one in do(runs.journal(lease.job_id))] == ["a"]
+    again = claimed_run(do)
+    assert (again.job_id, again.attempt) == (lease.job_id, 1)
+    with pytest.raises(Conflict, match="running"):
+        do(resume("order-1", "ada"))
+
+
+def test_a_run_is_pruned_as_a_whole_and_its_id_is_free_then(do: Do, clock: Clock, look: Look) -> None:
+    lease = held_run(do)
+    written(do, lease, journal_row(1), journal_row(2, "set:a", "set", value="1"))
+    signalled(do, "never")
+    do(ended_run(lease))
+    clock.advance(100)
+    assert do(jobs.prune("done", "runs", 50_000)) == 0
+    assert do(runs.prune("done", "runs", 200_000)) == 0
+    assert do(runs.prune("done", "runs", 50_000)) == 1
+    for table in ("runs", "steps", "signals", "attributes", "finished"):
+        assert look.rows(f"select 1 from holdfast_{table}") in ([], ())  # noqa: S608 - a name of ours
+    assert do(start([new_run(digest=2)]))[0].created
+
+
+def test_of_a_run_whose_queue_keeps_nothing_nothing_is_left(do: Do, clock: Clock, look: Look) -> None:
+    lease = held_run(do)
+    written(do, lease, journal_row(1))
+    do(ended_run(lease, keep=False))
+    for table in ("runs", "steps", "finished"):
+        assert look.rows(f"select 1 from holdfast_{table}") in ([], ())  # noqa: S608 - a name of ours
+
+
+# What a death costs
+
+
+def test_a_death_after_progress_costs_no_attempt_however_often_it_comes(do: Do, clock: Clock, look: Look) -> None:
+    do(start([new_run()]))
+    for n in range(1, 8):
+        lease = claimed_run(do)
+        assert lease.attempt == 1
+        clock.advance(1)
+        assert written(do, lease, journal_row(n)) == [n]
+        clock.pass_lease(lease)
+        assert [one.outcome for one in do(jobs.reap())] == ["released"]
+    [live] = look.live()
+    assert (live.attempts, live.lapses) == (0, 0)
+
+
+def test_deaths_without_progress_end_a_run(do: Do, clock: Clock, look: Look) -> None:
+    do(start([new_run()]))
+    outcomes = []
+    for _ in range(12):
+        leases = do(jobs.claim("runs", limit=1))
+        if not leases:
+            break
+        [lease] = leases
+        if lease.lapses:
+            do(jobs.begin(lease))
+        clock.pass_lease(lease)
+        outcomes += [one.outcome for one in do(jobs.reap(backoff=lambda kind, attempt: 0))]
+    assert outcomes[-1] == "dead"
+    assert do(admin.show(look.over()[0].id)).attempts == 5

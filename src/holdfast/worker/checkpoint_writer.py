@@ -1,0 +1,77 @@
+"""Checkpoints of all runs of a store, written together: while one batch is being written the next one grows.
+
+It changes no promise of a run: its body is told nothing before the commit. It only shares the flush to the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.errors import StoreError
+from holdfast.flow import Flow
+from holdfast.runs import Entry, Recorded, checkpoint
+from holdfast.worker.db_clock import DbClock
+
+# Rows of one batch.
+BATCH_LIMIT = 1_000
+
+
+class Owner(Protocol):
+    """The one who waits for a checkpoint."""
+
+    def committed(self, row: Recorded) -> None: ...
+
+    def lost_lease(self) -> None: ...
+
+    def refused(self, row: Recorded, error: BaseException) -> None: ...
+
+
+class Waiting(NamedTuple):
+    """A checkpoint to be written."""
+
+    owner: Owner
+    entry: Entry
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of one store's runs. `run` outlives outages, and raises where the data is refused."""
+
+    def __init__(self, run: Callable[[Flow[Any]], Awaitable[Any]], worker: str, clock: DbClock) -> None:
+        self._run = run
+        self._worker = worker
+        self._clock = clock
+        self._waiting: list[Waiting] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, owner: Owner, entry: Entry) -> None:
+        """Take a row; its owner hears of it once it is committed, refused, or known to be too late."""
+        self._waiting.append(Waiting(owner, entry))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._serve(), name="holdfast-checkpoints")
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:BATCH_LIMIT], self._waiting[BATCH_LIMIT:]
+            await self._write(batch)
+
+    async def _write(self, batch: Sequence[Waiting]) -> None:
+        try:
+            written = await self._run(checkpoint([one.entry for one in batch], self._worker))
+        except StoreError as error:
+            # The database is there and refuses the data: one row that it does not take costs itself and nothing else.
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                await self._write(batch[:middle])
+                await self._write(batch[middle:])
+            else:
+                batch[0].owner.refused(batch[0].entry.row, error)
+            return
+        for owner, (run, _, row) in batch:
+            at = written.get((run, row.seq))
+            if at is None:
+                owner.lost_lease()
+            else:
+                self._clock.learn(at / 1_000_000)
+                owner.committed(row._replace(at=at))

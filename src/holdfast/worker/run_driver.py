@@ -1,0 +1,499 @@
+"""One run in a worker's hands: its body is told what was recorded, its operations are made, what came of them recorded.
+
+The body runs in callbacks of the worker's loop, never inside a task (see `workflows/loop.py`). Each thing that it is to
+be told gets a place in the journal before it is written, and is told in the order of places, after its commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast import runs
+from holdfast.errors import (
+    Conflict,
+    DatabaseBusy,
+    DatabaseUnavailable,
+    LeaseLost,
+    NonDeterminism,
+    PayloadError,
+)
+from holdfast.runs import CANCEL, Awaits, EffectThere, Entry, Kind, Recorded, Wanted
+from holdfast.values.failure import fatal_in
+from holdfast.values.retry import delay_by
+from holdfast.values.rows import Lease
+from holdfast.worker.handler_threads import NoThread
+from holdfast.worker.run_verdicts import (
+    Broken,
+    Lost,
+    Means,
+    Over,
+    Parked,
+    Place,
+    Stuck,
+    Verdict,
+    error_record,
+    is_being_cancelled,
+)
+from holdfast.worker.step_calls import Effect
+from holdfast.workflows import AttemptFailed, Body, NewRun, Operation, encoded, start, waits_of
+
+# A run whose next deadline is nearer than this keeps its lease and waits here.
+STAY_SECONDS = 1.0
+# How long a run with many children stays for the next one to end, once some have: each claim replays its journal.
+LINGER_SECONDS = 0.3
+# After what time something is tried again that failed for no fault of the run's.
+PAUSE_SECONDS = 0.5
+
+
+class RunDriver:
+    """Drives one run from its claim until it is over, waits, or is taken away; `verdict` is what it came to."""
+
+    def __init__(self, means: Means, lease: Lease, body: Body, new_run: Callable[[Operation], NewRun]) -> None:
+        self._means = means
+        self._lease = lease
+        self._run = lease.job_id
+        self._body = body
+        self._new_run = new_run
+        self._loop = asyncio.get_running_loop()
+        self.verdict: asyncio.Future[Verdict] = self._loop.create_future()
+        # Threads take places, too: those of transactions.
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._places: deque[Place] = deque()
+        self._by_seq: dict[int, Place] = {}
+        # The places of what the body said without waiting for it.
+        self._said: set[int] = set()
+        # By key: what is being done for operations, each a task of the worker's loop.
+        self._doing: dict[str, asyncio.Task[None]] = {}
+        self._spawned = 0
+        # By key: operations that wait for something in the inbox, and those that wait for their next attempt.
+        self._asked: dict[str, Operation] = {}
+        self._later: list[Operation] = []
+        self._taking = False
+        self._take_again = False
+        # Whether there is nothing in the inbox, as far as is known.
+        self._looked = False
+        self._rung: set[int] = set()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._linger_until = 0.0
+        self._closed = False
+
+    # From outside
+
+    def begin(self, rows: Sequence[Recorded], make: Callable[[], Coroutine[Any, Any, Any]], variables: Any) -> None:
+        """Replay what was recorded, and go on from there; in a callback of the worker's loop."""
+        self._seq = rows[-1].seq if rows else 0
+        self._rung = {int(row.key.partition(":")[2]) for row in rows if row.kind == "timer"}
+        # One that is claimed for the first time can have got nothing that it waits for.
+        self._looked = not rows and self._lease.fence <= 1
+        try:
+            self._body.replay(rows, make, variables)
+            if self._body.began is not None and not rows:
+                self._record("begin", "begin", value=msgspec.json.encode(self._body.began).decode())
+            self._go_on()
+        except BaseException as error:
+            self._fail(error)
+
+    def close(self) -> None:
+        """Leave the run as it is: what is under way is cancelled, and nothing is told to the body any more."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for task in self._doing.values():
+            task.cancel()
+        self._doing.clear()
+        self._body.close()
+
+    def look(self) -> None:
+        """Look into the inbox: there may be something for the run, or it is asked to stop."""
+        if not self._closed:
+            self._take()
+
+    def wants(self, names: set[str]) -> bool:
+        return any(map(self._awaits().holds, names))
+
+    # Called by the writer of checkpoints
+
+    def committed(self, row: Recorded) -> None:
+        if not self._closed:
+            self._by_seq[row.seq].row = row
+            self._said.discard(row.seq)
+            self._loop.call_soon(self._tell)
+
+    def lost_lease(self) -> None:
+        self._end(Lost())
+
+    def refused(self, row: Recorded, error: BaseException) -> None:
+        """Have the database's refusal itself be the outcome: it would refuse the same again and again."""
+        if self._closed:
+            return
+        op = self._body.operations.get(row.key)
+        failed = row._replace(
+            kind=row.kind if op is None else op.kind,
+            ok=0,
+            value=error_record(error, row.attempt, time.monotonic(), self._means.worker).to_json(),
+        )
+        self._means.writer.add(self, Entry(self._run, self._lease.fence, failed))
+
+    # Telling the body
+
+    def _tell(self) -> None:
+        """Tell the body what is committed, in the order of places; in a callback of the worker's loop."""
+        try:
+            while not self._closed and self._places and (self._places[0].row or self._places[0].given_up):
+                place = self._places.popleft()
+                self._by_seq.pop(place.seq, None)
+                if place.row is not None:
+                    self._deliver(place.row)
+            if not self._closed:
+                self._go_on()
+        except BaseException as error:
+            self._fail(error)
+
+    def _deliver(self, row: Recorded) -> None:
+        self._body.deliver(row)
+        self._begin_fresh()
+        if row.kind == "attempt" and not self._body.operations[row.key].done:
+            self._do(self._body.operations[row.key])
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, NonDeterminism):
+            self._end(Stuck(error))
+        else:
+            self._end(Broken(error))
+
+    def _end(self, verdict: Verdict) -> None:
+        if not self.verdict.done():
+            self.verdict.set_result(verdict)
+        self.close()
+
+    # Going on
+
+    def _go_on(self) -> None:
+        """Begin with what the body has asked for since; end, wait or park where nothing is under way."""
+        self._begin_fresh()
+        self._drop_cancelled()
+        if self._body.over:
+            self._wind_up()
+            return
+        self._set_alarm()
+        if self._doing or self._places or self._taking:
+            return
+        deadline = self._deadline()
+        if deadline is not None and deadline <= self._means.clock.now():
+            return  # the alarm rings at once
+        if not self._looked:
+            self._take()
+            return
+        self._park(deadline)
+
+    def _wind_up(self) -> None:
+        """End once what the body said without waiting for it is written, and what it left is told to stop."""
+        for key in [key for key in self._doing if not key.startswith("!stop")]:
+            self._doing.pop(key).cancel()
+        if self._said or self._doing:
+            return
+        value, error = self._body.outcome()
+        self._end(Stuck(error) if isinstance(error, NonDeterminism) else Over(value, error))
+
+    def _begin_fresh(self) -> None:
+        fresh, self._body.fresh = self._body.fresh, []
+        children: list[Operation] = []
+        for op in fresh:
+            if op.done:
+                continue
+            if op.kind in ("step", "undo", "tx"):
+                self._do(op)
+            elif op.kind == "signal":
+                self._asked[op.key] = op
+                self._looked = False
+            elif op.kind == "child":
+                self._asked[op.key] = op
+                children.append(op)
+            else:
+                self._said.add(self._record(op.kind, op.key, value=op.args[0] if op.args else None))
+        if children:
+            self._spawned += 1
+            self._spawn(f"!children:{self._spawned}", self._start_children(children))
+
+    def _drop_cancelled(self) -> None:
+        """Stop what is done for branches of the body that were cancelled; late results are of no use."""
+        for key in [key for key, op in self._body.operations.items() if op.future.cancelled()]:
+            task = self._doing.pop(key, None)
+            if task is not None:
+                task.cancel()
+            if self._asked.pop(key, None) is not None and key in self._body.operations:
+                self._stop_child(self._body.operations[key])
+
+    def _stop_child(self, op: Operation) -> None:
+        if op.kind == "child":
+            run = self._new_run(op)
+            self._spawn(f"!stop:{op.key}", self._means.stop_run(run.key, run.workflow))
+
+    # Places and records
+
+    def _reserve(self, count: int = 1) -> list[Place]:
+        with self._lock:
+            places = [Place(self._seq + n) for n in range(1, count + 1)]
+            self._seq += count
+            self._places.extend(places)
+            self._by_seq.update((place.seq, place) for place in places)
+        return places
+
+    def _record(
+        self,
+        kind: Kind,
+        key: str,
+        *,
+        ok: int = 1,
+        value: str | None = None,
+        op: Operation | None = None,
+        began: float | None = None,
+    ) -> int:
+        [place] = self._reserve()
+        self._means.writer.add(self, self._entry(place, kind, key, ok=ok, value=value, op=op, began=began))
+        return place.seq
+
+    def _entry(
+        self,
+        place: Place,
+        kind: Kind,
+        key: str,
+        *,
+        ok: int = 1,
+        value: str | None = None,
+        op: Operation | None = None,
+        began: float | None = None,
+    ) -> Entry:
+        digest, attempt = (None, 1) if op is None else (op.digest, op.attempt + 1)
+        took = None if began is None else min(2**31 - 1, round((time.monotonic() - began) * 1000))
+        row = Recorded(place.seq, key, kind, ok, value, digest, attempt, self._means.worker, took)
+        return Entry(self._run, self._lease.fence, row)
+
+    # Steps
+
+    def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(self._done_with(key, work), name=f"holdfast-run {key}")
+        self._doing[key] = task
+
+    async def _done_with(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.current_task()
+        try:
+            await work
+        except LeaseLost:
+            self._end(Lost())
+        except asyncio.CancelledError:
+            raise
+        except Conflict as error:
+            # A child of this key was started with other arguments.
+            self._end(Stuck(error))
+        except BaseException as error:
+            self._end(Broken(error))
+        finally:
+            if self._doing.get(key) is task:
+                del self._doing[key]
+            if not self._closed:
+                self._loop.call_soon(self._tell)
+
+    def _do(self, op: Operation) -> None:
+        """Make the next attempt of an operation; one that has failed waits for its time."""
+        if op.attempt and op.due > self._means.clock.now():
+            self._later.append(op)
+        else:
+            self._spawn(op.key, self._transact(op) if op.kind == "tx" else self._step(op))
+
+    async def _step(self, op: Operation) -> None:
+        began = time.monotonic()
+        try:
+            value = encoded(await self._means.calls.call(op), op, self._means.payload_limit)
+        except asyncio.CancelledError as error:
+            if self._closed or op.done or is_being_cancelled():
+                raise
+            self._failed(op, error, began)
+        except NoThread:
+            await asyncio.sleep(PAUSE_SECONDS)
+            self._loop.call_soon(self._again, op)
+        except BaseException as error:
+            self._failed(op, error, began)
+        else:
+            self._record(op.kind, op.key, value=value, op=op, began=began)
+
+    async def _transact(self, op: Operation) -> None:
+        began, doubtful = time.monotonic(), op.attempt > 0 or op.timeout is not None
+        place: list[Place] = []
+
+        def entry(value: Any) -> Entry:
+            written = encoded(value, op, self._means.payload_limit)
+            if self._closed or op.done:
+                raise asyncio.CancelledError
+            place[:] = self._reserve()
+            return self._entry(place[0], "tx", op.key, value=written, op=op, began=began)
+
+        while True:
+            effect = Effect()
+            try:
+                await self._means.calls.transact(op, effect, entry, doubtful)
+            except EffectThere as there:
+                self._give_up(place)
+                self._insert(there.row)
+                return
+            except (DatabaseUnavailable, DatabaseBusy):
+                # It may have been committed: the next try finds its row then.
+                self._give_up(place)
+                doubtful = True
+                await asyncio.sleep(PAUSE_SECONDS)
+            except NoThread:
+                await asyncio.sleep(PAUSE_SECONDS)
+            except asyncio.CancelledError as error:
+                self._give_up(place)
+                if self._closed or op.done or is_being_cancelled():
+                    raise
+                self._failed(op, error, began)
+                return
+            except BaseException as error:
+                self._give_up(place)
+                if isinstance(error, LeaseLost):
+                    raise
+                self._failed(op, error, began)
+                return
+            else:
+                made: Any = effect.entry
+                self.committed(made.row._replace(at=effect.at))
+                return
+
+    def _insert(self, row: Recorded) -> None:
+        """Tell the body of a row that was found: it stands where it was written, before all that is told now."""
+        with self._lock:
+            self._places.appendleft(Place(row.seq, row))
+
+    def _give_up(self, places: Sequence[Place]) -> None:
+        for place in places:
+            place.given_up = True
+
+    def _failed(self, op: Operation, error: BaseException, began: float) -> None:
+        """Record a failed attempt: the last one, or one after which the step is made again."""
+        attempt = op.attempt + 1
+        record = error_record(error, attempt, began, self._means.worker)
+        # A result that cannot be stored is no better the next time.
+        for_good = isinstance(error, PayloadError) or fatal_in(error) is not None
+        if for_good or attempt >= op.retry.max_attempts:
+            self._record(op.kind, op.key, ok=0, value=record.to_json(), op=op, began=began)
+            return
+        delay, _ = delay_by(attempt, op.retry)
+        value = msgspec.json.encode(AttemptFailed(record, delay)).decode()
+        self._record("attempt", op.key, ok=0, value=value, op=op, began=began)
+
+    def _again(self, op: Operation) -> None:
+        if not self._closed and not op.done:
+            self._do(op)
+
+    # Timers and time
+
+    def _set_alarm(self) -> None:
+        """Have the next deadline noticed, if it is to be waited for here."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        deadline = self._deadline()
+        if deadline is not None:
+            wait = max(0.0, deadline - self._means.clock.now())
+            self._alarm = self._loop.call_later(min(wait, 3600.0), self._ring, deadline, wait > 3600.0)
+
+    def _deadline(self) -> float | None:
+        timer = self._body.loop.next_timer()
+        times = [op.due for op in self._later if not op.done]
+        if timer is not None and timer[1] not in self._rung:
+            times.append(timer[0])
+        return min(times, default=None)
+
+    def _ring(self, deadline: float, early: bool) -> None:
+        self._alarm = None
+        if self._closed:
+            return
+        if not early:
+            timer = self._body.loop.next_timer()
+            if timer is not None and timer[0] <= deadline and timer[1] not in self._rung:
+                self._rung.add(timer[1])
+                self._record("timer", f"timer:{timer[1]}")
+            due = [op for op in self._later if op.due <= deadline]
+            self._later[:] = [op for op in self._later if op.due > deadline]
+            for op in due:
+                op.due = 0.0
+                self._again(op)
+        self._set_alarm()
+
+    # The inbox
+
+    def _awaits(self) -> Awaits:
+        waiting = [op for op in self._asked.values() if not op.done]
+        return Awaits(waits_of(waiting), any(op.kind == "child" for op in waiting))
+
+    def _take(self) -> None:
+        if self._taking:
+            self._take_again = True
+            return
+        self._taking = True
+        self._looked = True
+        self._spawn("!take", self._take_all())
+
+    async def _take_all(self) -> None:
+        """Take what there is in the inbox for the operations that wait, and a request to stop."""
+        try:
+            again = True
+            while again and not self._closed:
+                self._take_again = False
+                wanted = [Wanted(op.name, op.key, op.kind) for op in self._asked.values() if not op.done]
+                if not self._body.cancelled:
+                    wanted.insert(0, Wanted(CANCEL, "cancel", "cancel"))
+                wanted = wanted[: runs.TAKEN_AT_ONCE]
+                if not wanted:
+                    return
+                places = self._reserve(len(wanted))
+                taking = runs.take(self._run, self._lease.fence, wanted, places[0].seq, self._means.worker)
+                rows: list[Recorded] = await self._means.insist(taking)
+                self._give_up(places[len(rows) :])
+                for place, row in zip(places, rows, strict=False):
+                    place.row = row
+                if any(row.kind == "child" for row in rows):
+                    self._linger_until = time.monotonic() + LINGER_SECONDS
+                for row in rows:
+                    self._asked.pop(row.key, None)
+                again = self._take_again or len(rows) == len(wanted)
+        finally:
+            self._taking = False
+
+    async def _start_children(self, children: Sequence[Operation]) -> None:
+        """Start the runs of children; those that an earlier attempt has started are found."""
+        await self._means.insist(start([self._new_run(op) for op in children]))
+        if self._lease.fence > 1:
+            # They may have been started before, and have ended.
+            self._looked = False
+
+    # Parking
+
+    def _park(self, deadline: float | None) -> None:
+        """Give the lease back, where nothing is left but to wait for longer than a moment."""
+        awaits, now = self._awaits(), self._means.clock.now()
+        if deadline is not None and deadline - now <= STAY_SECONDS:
+            return
+        if awaits.children and time.monotonic() < self._linger_until:
+            self._loop.call_later(LINGER_SECONDS / 3, self.look)
+            return
+        if deadline is None and not awaits.signals and not awaits.children:
+            reason = "The body waits for nothing that could ever come: no step, timer, signal or child is under way."
+            self._end(Stuck(NonDeterminism(reason)))
+            return
+        text = awaits.text()
+        if text is None:
+            # Too many names for its row: it looks by itself.
+            text, deadline = "signals", min(now + STAY_SECONDS, deadline or now + STAY_SECONDS)
+        self._end(Parked(text, deadline))

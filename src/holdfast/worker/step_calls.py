@@ -1,0 +1,97 @@
+"""Calls of a run's steps: on the worker's loop or on a thread, with their time-outs, and in transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.flow import Flow, Steps
+from holdfast.job import Transaction
+from holdfast.runs import Entry, add_one
+from holdfast.store import Store
+from holdfast.worker.handler_executor import within
+from holdfast.worker.handler_threads import Threads
+from holdfast.worker.outcomes import is_a
+from holdfast.workflows import Operation, is_async
+
+
+class Effect:
+    """A transaction of a run's own: what its block completes is the checkpoint. The flags are those of `Job`."""
+
+    def __init__(self) -> None:
+        self.in_transaction = False
+        self.undone = False
+        self.shares_commit = False
+        self.completing = False
+        self.settled = False
+        self.open_tx: Any = None
+        # What its function gave, and what came of the checkpoint.
+        self.value: Any = None
+        self.entry: Entry | None = None
+        self.at = 0
+
+    def __repr__(self) -> str:
+        return "The transaction of a run"
+
+
+class StepCalls:
+    """Calls functions for the runs of one worker and store."""
+
+    def __init__(self, store: Store, threads: Threads, worker: str) -> None:
+        self._store = store
+        self._threads = threads
+        self._worker = worker
+
+    async def call(self, op: Operation) -> Any:
+        """Call what a step names, and return what it gave."""
+        if is_async(op.fn):
+            running = op.fn(*op.args, **op.kwargs)
+        else:
+            running = self._on_thread(lambda: op.fn(*op.args, **op.kwargs))
+        return await (running if op.timeout is None else within(op.timeout, running))
+
+    async def transact(self, op: Operation, effect: Effect, entry: Callable[[Any], Entry], once: bool) -> None:
+        """Call what an operation names inside a transaction, and commit it with the checkpoint that `entry` makes.
+
+        Raises: LeaseLost and EffectThere, with nothing committed; what the function raised; StoreError, and then nobody
+        knows.
+        """
+        complete = self._completion(effect, entry, once)
+        if is_async(op.fn):
+            running = self._transacted(op, effect, complete)
+        else:
+            running = self._on_thread(lambda: self._transacted_on_thread(op, effect, complete))
+        await (running if op.timeout is None else within(op.timeout, running))
+
+    async def _transacted(self, op: Operation, effect: Effect, complete: Callable[[Any], Flow[None]]) -> None:
+        async with Transaction(effect, self._store, complete) as tx:
+            effect.value = await op.fn(tx, *op.args, **op.kwargs)
+
+    def _transacted_on_thread(self, op: Operation, effect: Effect, complete: Callable[[Any], Flow[None]]) -> None:
+        with Transaction(effect, self._store, complete) as tx:
+            effect.value = op.fn(tx, *op.args, **op.kwargs)
+
+    def _completion(self, effect: Effect, entry: Callable[[Any], Entry], once: bool) -> Callable[[Any], Flow[None]]:
+        def complete(_: Any) -> Flow[None]:
+            made = effect.entry = entry(effect.value)
+
+            def steps() -> Steps[None]:
+                effect.at = yield from add_one(made, self._worker, once=once)
+
+            return Flow("checkpoint", steps)
+
+        return complete
+
+    async def _on_thread(self, fn: Callable[[], Any]) -> Any:
+        call = self._threads.submit(fn)
+        try:
+            value, error = await call.future
+        except asyncio.CancelledError:
+            call.future.cancel()
+            self._threads.abandon(call)
+            raise
+        if error is not None:
+            raise error
+        return await value if is_a(value, types.CoroutineType) else value

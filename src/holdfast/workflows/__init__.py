@@ -1,0 +1,30 @@
+"""Workflows: functions whose runs survive crashes, deploys and weeks of waiting.
+
+The function, its *body*, runs on an event loop of its own that can only wait (`loop.py`, `body.py`). What it asks of
+its run (`run.py`) has a key and is recorded; a replay tells it the same again. This room has the body, what users
+call, and how runs are started; it knows no worker. Rows and what follows from them belong to `runs`, steps and their
+records to `worker`.
+"""
+
+from holdfast.workflows.body import Body as Body
+from holdfast.workflows.body import waits_of as waits_of
+from holdfast.workflows.cancelling import force as force
+from holdfast.workflows.cancelling import resume as resume
+from holdfast.workflows.handle import RunHandle as RunHandle
+from holdfast.workflows.handle import letter as letter
+from holdfast.workflows.handle import stop_letter as stop_letter
+from holdfast.workflows.operations import AttemptFailed as AttemptFailed
+from holdfast.workflows.operations import Operation as Operation
+from holdfast.workflows.operations import encoded as encoded
+from holdfast.workflows.operations import is_async as is_async
+from holdfast.workflows.run import ContinueAsNew as ContinueAsNew
+from holdfast.workflows.run import Run as Run
+from holdfast.workflows.run import bodied as bodied
+from holdfast.workflows.starting import NewRun as NewRun
+from holdfast.workflows.starting import Reuse as Reuse
+from holdfast.workflows.starting import Started as Started
+from holdfast.workflows.starting import adopt as adopt
+from holdfast.workflows.starting import start as start
+from holdfast.workflows.workflow import VersionDecorator as VersionDecorator
+from holdfast.workflows.workflow import Workflow as Workflow
+from holdfast.workflows.workflow import WorkflowDecorator as WorkflowDecorator

@@ -1,0 +1,244 @@
+"""The event loop that a workflow's body runs on: it can wait, and nothing else.
+
+It has no clock and no I/O of its own. What there is to run is run until nothing is left (`run_until_quiet`); then the
+body waits for operations of its run or for timers, and the one who drives it decides which of them comes next. So the
+body sees the same things in the same order whenever it is run again, whatever it is made of: tasks, groups, time-outs,
+locks and queues of asyncio are ordinary code on this loop.
+
+It is entered from a callback of the worker's loop, never inside a task: from Python 3.14 on, no task may be entered
+while another runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import sys
+from asyncio import events as running
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from types import FrameType
+from typing import Any, TypeVar
+
+from holdfast.errors import NoIO, NonDeterminism
+
+T = TypeVar("T")
+
+# How often the coroutines of a body that is left are closed: one may await something in a `finally`.
+CLOSING_PASSES = 3
+# How many frames above a new task the function is looked for that made it.
+_FRAMES = 5
+
+# fmt: off
+_REFUSED = (
+    "run_in_executor", "call_soon_threadsafe", "getaddrinfo", "getnameinfo", "create_connection",
+    "create_server", "create_unix_connection", "create_unix_server", "connect_accepted_socket",
+    "create_datagram_endpoint", "connect_read_pipe", "connect_write_pipe", "sendfile", "start_tls",
+    "subprocess_shell", "subprocess_exec", "add_reader", "remove_reader", "add_writer", "remove_writer",
+    "sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall", "sock_sendto",
+    "sock_connect", "sock_accept", "sock_sendfile", "add_signal_handler", "remove_signal_handler",
+    "run_forever", "run_until_complete", "stop", "shutdown_default_executor",
+)
+# fmt: on
+_IN_WORDS = {
+    "run_in_executor": "a call on a thread (asyncio.to_thread, run_in_executor)",
+    "call_soon_threadsafe": "a call from another thread",
+    "subprocess_exec": "a subprocess",
+    "subprocess_shell": "a subprocess",
+}
+
+
+class BodyLoop(asyncio.AbstractEventLoop):
+    """The loop of one body; `clock` is the time that it tells, set by the one who drives it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_count = 0
+        self._tasks: list[asyncio.Task[Any]] = []
+        self.closing = False
+        self._closed = False
+
+    # What asyncio asks of a loop
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timer_count += 1
+        heapq.heappush(self._timers, (when, self._timer_count, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Nothing: a cancelled timer is passed over when its time comes."""
+
+    def time(self) -> float:
+        return self._clock()
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+        **_: Any,
+    ) -> asyncio.Task[T]:
+        if _made_by_as_completed():
+            coro.close()
+            raise NoIO(
+                "asyncio.as_completed with coroutines, which it begins with in the order of a set; run.as_completed(…) "
+                "keeps theirs"
+            )
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks.append(task)
+        return task
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self._closed
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Nothing: an exception that nobody picks up is the body's own affair, and comes again with every replay."""
+
+    default_exception_handler = call_exception_handler
+
+    # What the one who drives it asks
+
+    def run_until_quiet(self) -> None:
+        """Run what there is to run until the body only waits."""
+        ready = self._ready
+        with _Entered(self):
+            while ready:
+                handle = ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+
+    def next_timer(self) -> tuple[float, int] | None:
+        """Return when the next timer is due, and its number; None where there is none."""
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        return timers[0][:2] if timers else None
+
+    def ring(self, number: int) -> float | None:
+        """Let a timer be run next, and return when it was due; None if it was cancelled.
+
+        Raises: NonDeterminism, when the body has armed no such timer.
+        """
+        for place, (due, n, handle) in enumerate(self._timers):
+            if n == number:
+                del self._timers[place]
+                heapq.heapify(self._timers)
+                if handle.cancelled():
+                    return None
+                self._ready.append(handle)
+                return due
+        if number <= self._timer_count:
+            return None
+        raise NonDeterminism(f"recorded next: timer {number}; the code has armed {self._timer_count} timers by then")
+
+    def close(self) -> None:
+        """Let go of every coroutine here and now, the newest first: nothing is left to the garbage collector.
+
+        Blocks are left as by `close()` of a coroutine: a `finally` runs, but an `await` in it goes no further, and no
+        `except Exception` or `except CancelledError` sees anything.
+        """
+        self.closing = True
+        with _Entered(self):
+            for _ in range(CLOSING_PASSES):
+                open_ones = [task for task in reversed(self._tasks) if not task.done()]
+                if not [task for task in open_ones if not _closed(task)]:
+                    break
+        self._closed = True
+        self._tasks.clear()
+        self._timers.clear()
+        self._ready.clear()
+
+
+def _closed(task: asyncio.Task[Any]) -> bool:
+    """Close the coroutine of a task; False where it would not end."""
+    # It is meant to be left.
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine: Any = task.get_coro()
+    try:
+        coroutine.close()
+    except RuntimeError:
+        # It awaited something on its way out.
+        return False
+    except BaseException:
+        # Whatever a block raises on its way out: there is nobody to hear it.
+        return True
+    return True
+
+
+def _refuse(name: str) -> Any:
+    def refused(self: BodyLoop, *args: Any, **kwargs: Any) -> Any:
+        raise NoIO(_IN_WORDS.get(name, f"I/O (loop.{name})"))
+
+    return refused
+
+
+for _name in _REFUSED:
+    setattr(BodyLoop, _name, _refuse(_name))
+# Abstract, except for what was set just now: everything that is left is refused, too.
+BodyLoop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+
+
+def _made_by_as_completed() -> bool:
+    """Tell whether a task is made for a coroutine in `asyncio.as_completed`: that goes by a set, another each time."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(_FRAMES):
+        if frame is None or frame.f_globals.get("__name__") != "asyncio.tasks":
+            return False
+        if "ascompleted" in frame.f_code.co_qualname.replace("_", "").lower():
+            return True
+        frame = frame.f_back
+    return False
+
+
+class _Entered:
+    """Make a loop the running one of this thread for a while, in the place of the one that runs it."""
+
+    __slots__ = ("_hooks", "_loop", "_outer")
+
+    def __init__(self, loop: BodyLoop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        self._outer = running._get_running_loop()
+        # Set to none first: uvloop and asyncio refuse to replace one that runs.
+        running._set_running_loop(None)
+        running._set_running_loop(self._loop)
+        self._hooks = sys.get_asyncgen_hooks()
+        # An asynchronous generator of the body is closed with the body, not by the worker's loop.
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+
+    def __exit__(self, *_: object) -> None:
+        sys.set_asyncgen_hooks(*self._hooks)
+        running._set_running_loop(None)
+        running._set_running_loop(self._outer)

@@ -1,0 +1,188 @@
+"""What a body asks of its run: operations, each with a key that it has for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import inspect
+import typing
+import weakref
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, StepFailed
+from holdfast.handlers import Registration
+from holdfast.runs import Kind
+from holdfast.values.failure import ErrorRecord
+from holdfast.values.options import text
+from holdfast.values.payload import encode_value
+from holdfast.values.retry import Duration, Retry, seconds
+
+KEY_LENGTH = 200
+# What steps are given where nothing is said of them.
+USUAL = Retry()
+
+
+class Operation:
+    """One call of the body: its key, what is to be done, and the future that the body waits for."""
+
+    __slots__ = (
+        "args",
+        "attempt",
+        "digest",
+        "due",
+        "fn",
+        "future",
+        "key",
+        "kind",
+        "kwargs",
+        "name",
+        "retry",
+        "timeout",
+        "type",
+    )
+
+    def __init__(
+        self,
+        kind: Kind,
+        key: str,
+        future: asyncio.Future[Any],
+        *,
+        name: str = "",
+        fn: Any = None,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        retry: Retry = USUAL,
+        timeout: float | None = None,
+        type: Any = Any,
+        digest: int | None = None,
+    ) -> None:
+        self.kind = kind
+        self.key = key
+        self.future = future
+        # In the inbox, for what is sent to the run.
+        self.name = name
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs or {}
+        self.retry = retry
+        self.timeout = timeout
+        # What the value is read back as.
+        self.type = type
+        self.digest = digest
+        # How many attempts have failed, and until when the next one waits, by the database's clock.
+        self.attempt = 0
+        self.due = 0.0
+
+    @property
+    def done(self) -> bool:
+        return self.future.done()
+
+
+class AttemptFailed(msgspec.Struct, frozen=True):
+    """A failed attempt of a step that is made again: its error, and after how many seconds."""
+
+    error: ErrorRecord
+    delay: float
+
+
+def digest_of(*given: Any) -> int | None:
+    """Return 64 bits of what a call was given, as JSON has it; None where JSON has no words for it."""
+    try:
+        written = msgspec.json.encode(given, order="deterministic")
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return None
+    return int.from_bytes(hashlib.blake2b(written, digest_size=8).digest(), "big", signed=True)
+
+
+def name_of(fn: Any, name: str | None) -> str:
+    """Return what a step is called. Raises: ConfigError."""
+    if not callable(fn):
+        raise ConfigError("step", "takes a function, and what to call it with: run.step(charge, order_id)", fn)
+    found = name if name is not None else getattr(_bare(fn), "__name__", type(fn).__name__)
+    found = text(found, "name", KEY_LENGTH - 20)
+    if "#" in found or found.startswith("!") or ":" in found:
+        raise ConfigError("name", "must not have # or : in it, nor begin with !", found)
+    return found
+
+
+def policy(retry: Retry | None, timeout: Duration | None) -> tuple[Retry, float | None]:
+    """Check what was said of a step."""
+    if retry is not None and not isinstance(retry, Retry):
+        raise ConfigError("retry", "must be a Retry", retry)
+    return retry or USUAL, None if timeout is None else seconds(timeout, "timeout", at_least=0.001)
+
+
+def is_async(fn: Any) -> bool:
+    """Tell whether a call of the function gives a coroutine."""
+    found = _bare(fn)
+    return inspect.iscoroutinefunction(found) or inspect.iscoroutinefunction(type(found).__call__)
+
+
+def _bare(fn: Any) -> Any:
+    while isinstance(fn, functools.partial | Registration):
+        fn = fn.func if isinstance(fn, functools.partial) else fn.fn
+    return fn
+
+
+_types: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def type_of(fn: Any) -> Any:
+    """Return what a function is annotated to return; anything, where that cannot be read or JSON cannot serve it."""
+    bare = _bare(fn)
+    with suppress(KeyError, TypeError):
+        return _types[bare]
+    found: Any = Any
+    try:
+        found = typing.get_type_hints(getattr(bare, "__func__", bare)).get("return", Any)
+        if found is not Any:
+            msgspec.json.Decoder(found)
+    except Exception:
+        found = Any
+    found = Any if isinstance(found, typing.TypeVar) else found
+    # Of a method, or another that nothing can refer to weakly, it is worked out each time.
+    with suppress(TypeError):
+        _types[bare] = found
+    return found
+
+
+def encoded(value: Any, op: Operation, limit: int) -> str | None:
+    """Write what an operation gave, and make sure that it can be read back as it was annotated.
+
+    Raises: InvalidPayload, PayloadTooLarge.
+    """
+    if value is None:
+        return None
+    written = encode_value(value, f"result of {op.key}")
+    size = len(written.encode())
+    if size > limit:
+        raise PayloadTooLarge(f"the result of {op.key}", size, limit)
+    if op.type is not Any:
+        decoded(written, op)
+    return written
+
+
+def decoded(value: str | None, op: Operation) -> Any:
+    """Read what an operation gave, as the function is annotated.
+
+    Raises: InvalidPayload.
+    """
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value, type=op.type)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        what = f"result of {op.key}"
+        raise InvalidPayload(what, None, f"{error}; it does not fit the annotation {op.type}", subject=what) from error
+
+
+def failure(key: str, value: str | None) -> StepFailed:
+    """Make what the body is told of a step that failed for good."""
+    if value is None:
+        return StepFailed(key, "Exception", "nothing is known of it")
+    record = msgspec.json.decode(value, type=ErrorRecord)
+    return StepFailed(key, record.type, record.message, record.code, record.traceback)

@@ -1,0 +1,113 @@
+"""Starting runs: a run and its job are added in one transaction, once for each id.
+
+Crash windows: before the commit neither is there; after it both are. A repeat with the same ids finds the run that it
+has added, and adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from holdfast import jobs, runs
+from holdfast.errors import Conflict
+from holdfast.flow import Steps, ask, flow, text_of
+from holdfast.jobs.chunks import chunks
+from holdfast.runs import Noted, There, give_keys_away, note, those_with
+from holdfast.values.rows import NewJob
+
+Reuse = Literal["never", "finished"]
+# Rows a single statement carries.
+CHUNK_ROWS = 5_000
+
+
+class NewRun(NamedTuple):
+    """A run about to be started: its job, its workflow, its key, what tells its arguments from others, its parent."""
+
+    job: NewJob
+    workflow: str
+    key: str
+    digest: int | None
+    parent_id: str | None = None
+    parent_key: str | None = None
+
+    @property
+    def noted(self) -> Noted:
+        return Noted(self.job.id, self.workflow, self.key, self.digest, self.parent_id, self.parent_key)
+
+
+class Started(NamedTuple):
+    """The job of a run, and whether this call started it or found it."""
+
+    job_id: str
+    created: bool
+
+
+@flow
+def start(new: Sequence[NewRun], *, reuse: Reuse = "never") -> Steps[list[Started]]:
+    """Start runs, each once for its workflow and key, and answer in their order.
+
+    A run that is there is found. `reuse="finished"` lets one that is over give its key to the new one.
+    Commits: with the caller's transaction when one is given, else its own; all or none.
+    Raises: Conflict for one that is there with other arguments; nothing is started then.
+    After a crash: before commit nothing happened; running it again with the same ids adds nothing.
+    """
+    answers: list[Started] = []
+    for chunk in chunks(new, CHUNK_ROWS, lambda one: len(one.job.payload)):
+        answers += yield from _start(chunk, reuse)
+    return answers
+
+
+def _start(new: Sequence[NewRun], reuse: Reuse) -> Steps[list[Started]]:
+    first: dict[tuple[str, str], Noted] = {}
+    for run in new:
+        first.setdefault(run.noted.pair, run.noted)
+    # Sorted, so that two batches with the same keys wait for each other and never in a circle.
+    ordered = [first[pair] for pair in sorted(first)]
+    added = yield from note(ordered)
+    missing = [one for one in ordered if one.id not in added]
+    found = (yield from those_with(missing)) if missing else {}
+    known = {one.pair: one.id for one in ordered if one.id in added}
+    known |= {pair: there.job_id for pair, there in found.items()}
+    # Where nothing answers for what was added, a run of ours that has no job yet was added just now.
+    own = [one.id for one in missing if known[one.pair] == one.id]
+    added |= set(own) - ((yield from _with_jobs(own)) if own else set())
+    others = [one for one in missing if known[one.pair] != one.id]
+    over = [one for one in others if reuse == "finished" and found[one.pair].outcome is not None]
+    for one in others:
+        if one not in over:
+            _check(one, found[one.pair])
+    if over:
+        yield from give_keys_away([known[one.pair] for one in over])
+        yield from note(over)
+        added |= {one.id for one in over}
+        known |= {one.pair: one.id for one in over}
+    new_jobs = [run.job for run in new if run.job.id in added]
+    if new_jobs:
+        yield from jobs.enqueue_many(new_jobs, fresh=True, followers=runs.RUN)
+    return [Started(known[run.noted.pair], run.job.id in added) for run in new]
+
+
+def _check(one: Noted, there: There) -> None:
+    if there.digest is not None and one.digest is not None and there.digest != one.digest:
+        raise Conflict(
+            f"Run {one.key} of {one.workflow} was started with other arguments (job {there.job_id}). Give this one "
+            'another id, or say reuse="finished" to start it anew once it is over.'
+        )
+
+
+def _with_jobs(ids: list[str]) -> Steps[set[str]]:
+    """Tell which of these runs have a job, alive or finished."""
+    live = {text_of(row[0]) for row in (yield from ask("live", ids=ids))}
+    return live | {text_of(row[0]) for row in (yield from ask("settled", ids=ids))}
+
+
+@flow
+def adopt(job_id: str, workflow: str) -> Steps[None]:
+    """Note the run of a job that was added without one: by a schedule, a chain, or by hand; its key is the job's id.
+
+    Commits: its own. After a crash: safe to repeat.
+    """
+    yield from ask("jobs_lock", ids=[job_id])
+    yield from jobs.follow([job_id], runs.RUN)
+    yield from note([Noted(job_id, workflow, job_id)])

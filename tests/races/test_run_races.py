@@ -1,0 +1,151 @@
+"""Runs, stepped by hand on two connections: sends against parks, reapers against checkpoints, ends against ends."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import jobs, runs
+from holdfast.errors import LeaseLost, RunFinished
+from holdfast.runs import CHILD, Entry, Letter, Recorded, Wanted
+from holdfast.store import Store
+from holdfast.testing import Look
+from holdfast.testing.suite_runs import child_run, claimed_run, ended_run, held_run, new_run, parked_run
+from holdfast.values.ids import new_id
+from holdfast.values.rows import Lease, Park
+from holdfast.workflows import force, start
+from tests.races.stepping import PATIENCE, blocked, stepped
+
+
+@pytest.fixture
+def look(pg: Store) -> Look:
+    return Look(pg.run, pg)
+
+
+def letter() -> Letter:
+    return Letter(new_id(), "approved", "1")
+
+
+def parking(lease: Lease, waits_for: str = "signal:approved") -> Any:
+    return jobs.settle([Park(lease.id, lease.fence, waits_for)])
+
+
+def test_a_signal_that_comes_while_its_run_parks_wakes_it(pg: Store, look: Look) -> None:
+    lease = held_run(pg.run)
+    with stepped(pg, parking(lease)) as park, stepped(pg, runs.send("order-1", letter())) as send:
+        park.rest()
+        answer = blocked(send, send.commit)
+        park.commit()
+        assert answer.result(PATIENCE)
+    assert [row.state for row in look.live()] == ["pending"]
+
+
+def test_a_run_that_parks_while_a_signal_comes_finds_it(pg: Store, look: Look) -> None:
+    lease = held_run(pg.run)
+    with stepped(pg, runs.send("order-1", letter())) as send, stepped(pg, parking(lease)) as park:
+        send.rest()
+        answer = blocked(park, park.commit)
+        send.commit()
+        answer.result(PATIENCE)
+    assert [row.state for row in look.live()] == ["pending"]
+
+
+def test_the_end_of_a_child_and_the_park_of_its_parent_miss_each_other_never(pg: Store, look: Look) -> None:
+    for first in ("end", "park"):
+        parent = held_run(pg.run, f"order-{first}")
+        pg.run(start([child_run(parent, first)]))
+        child = claimed_run(pg.run)
+        with stepped(pg, ended_run(child)) as end, stepped(pg, parking(parent, "children")) as park:
+            one, other = (end, park) if first == "end" else (park, end)
+            one.rest()
+            answer = blocked(other, other.commit)
+            one.commit()
+            answer.result(PATIENCE)
+        assert [row.state for row in look.live()] == ["pending"]
+        parent = claimed_run(pg.run)
+        [taken] = pg.run(runs.take(parent.job_id, parent.fence, [Wanted(CHILD + first, first, "child")], 1, "w"))
+        assert taken.kind == "child"
+        pg.run(ended_run(parent))
+
+
+def test_a_checkpoint_waits_for_a_reaper_and_then_writes_nothing(pg: Store) -> None:
+    """A plain look at the fence would find the old one, which is what counts until the reaper commits."""
+    lease = held_run(pg.run)
+    entries = [Entry(lease.job_id, lease.fence, Recorded(1, "charge", "step"))]
+    with stepped(pg, jobs.release(lease)) as reap, stepped(pg, runs.checkpoint(entries, "w")) as write:
+        reap.rest()
+        answer = blocked(write, write.commit)
+        reap.commit()
+        assert answer.result(PATIENCE) == {}
+    assert pg.run(runs.journal(lease.job_id)) == []
+
+
+def test_a_reaper_waits_for_a_checkpoint_and_the_row_stays(pg: Store) -> None:
+    lease = held_run(pg.run)
+    entries = [Entry(lease.job_id, lease.fence, Recorded(1, "charge", "step"))]
+    with stepped(pg, runs.checkpoint(entries, "w")) as write, stepped(pg, jobs.release(lease)) as reap:
+        write.rest()
+        answer = blocked(reap, reap.commit)
+        write.commit()
+        answer.result(PATIENCE)
+    assert [row.key for row in pg.run(runs.journal(lease.job_id))] == ["charge"]
+
+
+def test_a_cancel_that_races_the_end_is_told_that_the_run_is_over(pg: Store) -> None:
+    lease = held_run(pg.run)
+    stop = Letter(new_id(), runs.CANCEL)
+    with stepped(pg, ended_run(lease)) as end, stepped(pg, runs.send("order-1", stop)) as cancel:
+        end.rest()
+        answer = blocked(cancel, cancel.commit)
+        end.commit()
+        with pytest.raises(RunFinished):
+            answer.result(PATIENCE)
+    assert pg.run(runs.show("order-1")).status == "done"
+
+
+def test_a_forced_end_and_the_end_by_the_holder_are_one_end(pg: Store, look: Look) -> None:
+    lease = held_run(pg.run)
+    with stepped(pg, force("order-1")) as forced, stepped(pg, ended_run(lease)) as end:
+        forced.rest()
+        answer = blocked(end, end.commit)
+        forced.commit()
+        assert answer.result(PATIENCE).lost == {lease.job_id}
+    assert [row.outcome for row in look.over()] == ["cancelled"]
+
+
+def test_two_holders_take_one_signal_once(pg: Store) -> None:
+    stale = held_run(pg.run)
+    pg.run(runs.send("order-1", letter()))
+    wanted = [Wanted("approved", "signal:approved", "signal")]
+    with stepped(pg, jobs.release(stale)) as reap:
+        reap.rest()
+        with stepped(pg, runs.take(stale.job_id, stale.fence, wanted, 1, "old")) as late:
+            answer = blocked(late, late.commit)
+            reap.commit()
+            with pytest.raises(LeaseLost):
+                answer.result(PATIENCE)
+    lease = claimed_run(pg.run)
+    assert len(pg.run(runs.take(lease.job_id, lease.fence, wanted, 1, "new"))) == 1
+
+
+def test_a_caller_that_signals_a_run_at_work_keeps_no_worker_waiting(pg: Store, look: Look) -> None:
+    """Its lease is renewed, its journal grows and it parks while the caller's transaction is open."""
+    lease = held_run(pg.run)
+    with stepped(pg, runs.send("order-1", letter(), in_tx=True)) as send:
+        send.rest()
+        assert pg.run(jobs.renew([(lease, 30_000)])).kept == {lease.job_id}
+        pg.run(runs.checkpoint([Entry(lease.job_id, lease.fence, Recorded(1, "a", "step"))], "w"))
+        parked_run(pg.run, lease, "signal:approved")
+        send.commit()
+    assert [row.state for row in look.live()] == ["waiting"]
+    assert pg.run(runs.tell()) == 1
+    assert [row.state for row in look.live()] == ["pending"]
+
+
+def test_two_starts_of_one_id_at_the_same_moment_start_one_run(pg: Store, look: Look) -> None:
+    with stepped(pg, start([new_run()])) as first, stepped(pg, start([new_run()])) as second:
+        [one] = first.rest()
+        answer = blocked(second, second.commit)
+        first.commit()
+        [other] = answer.result(PATIENCE)
+    assert (one.created, other.created, other.job_id) == (True, False, one.job_id)
+    assert len(look.live()) == 1
