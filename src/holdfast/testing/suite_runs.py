@@ -452,7 +452,7 @@ def test_a_death_after_progress_costs_no_attempt_however_often_it_comes(do: Do, 
 
 def test_deaths_without_progress_end_a_run(do: Do, clock: Clock, look: Look) -> None:
     do(start([new_run()]))
-    outcomes = []
+    outcomes: list[str] = []
     for _ in range(12):
         leases = do(jobs.claim("runs", limit=1))
         if not leases:
