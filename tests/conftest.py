@@ -11,6 +11,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import servers
+from tests.broker_fixtures import (  # noqa: F401 - one of each for the tests of sinks and of the inbox
+    kafka,
+    kafka_gate,
+    mosquitto,
+    mosquitto_gate,
+    moto,
+    moto_gate,
+    nats_gate,
+    nats_server,
+    rabbitmq,
+    rabbitmq_gate,
+    redis_gate,
+    redis_server,
+)
 from tests.proxy import Proxy
 from tests.servers import MariaDB, MySQL, PgBouncer, Postgres
 

@@ -263,6 +263,9 @@ class Proxy:
             return
         link = Link(to_client, to_server)
         self._links.add(link)
+        if not self._server.is_serving():
+            # It came at the last moment, and nobody is to be here any more.
+            link.reset()
         greeting, answers = self._readers()
         there = asyncio.ensure_future(self._pump(from_client, to_server, greeting))
         back = asyncio.ensure_future(self._pump(from_server, to_client, answers))

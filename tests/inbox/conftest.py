@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import Moto
-from tests.gate import Gate
+from holdfast.inbox import sqs
 from tests.inbox.feeds import FEEDS, Feed
-from tests.sinks.conftest import *  # noqa: F403
 from tests.worker.conftest import (  # noqa: F401
     migrated_file,
     migrated_mariadb,
@@ -18,21 +16,10 @@ from tests.worker.conftest import (  # noqa: F401
 )
 
 
-@pytest.fixture(scope="session")
-def moto_server() -> Iterator[Moto]:
-    with Moto() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def moto_gate(moto_server: Moto) -> Iterator[Gate]:
-    with Gate(moto_server.port) as gate:
-        yield gate
-
-
 @pytest.fixture(params=FEEDS, ids=lambda feed: feed.__name__)
-def feed(request: pytest.FixtureRequest) -> Iterator[Feed]:
+def feed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
     """A broker with a place of its own for this test."""
+    monkeypatch.setattr(sqs, "POLL_SECONDS", 1)
     yield from made(request, request.param)
 
 

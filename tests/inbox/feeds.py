@@ -2,12 +2,11 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, ClassVar
 
 import aio_pika
-import aiobotocore.session
 import boto3
 import nats
 import redis
@@ -15,8 +14,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from nats.js.api import ConsumerConfig
 
-from holdfast.inbox.sqs import SqsConsumer
-from holdfast.sinks import Kafka, Message, Nats, RabbitMQ, RedisStream, Sink
+from holdfast.sinks import Kafka, Message, Nats, RabbitMQ, RedisStream, Sink, Sqs
 from holdfast.values.cloudevents import CloudEvent
 
 
@@ -110,13 +108,6 @@ class NatsFeed(Feed):
         return asyncio.run(ask())
 
 
-class Made:
-    """A broker for `hf.receive` that is not one of ours: anything that makes consumers."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.consumer = make
-
-
 class RedisFeed(Feed):
     server, gate = "redis_server", "redis_gate"
 
@@ -140,7 +131,7 @@ class RedisFeed(Feed):
 
 
 class SqsFeed(Feed):
-    server, gate = "moto_server", "moto_gate"
+    server, gate = "moto", "moto_gate"
     url = ""
 
     def client(self) -> Any:
@@ -157,16 +148,13 @@ class SqsFeed(Feed):
         self.client().delete_queue(QueueUrl=self.url)
 
     def broker(self) -> Any:
-        endpoint = self.broker_gate.url(self.broker_server.url)
+        return self.queue(self.broker_gate.url(self.broker_server.url))
 
-        def connect() -> Any:
-            return aiobotocore.session.get_session().create_client("sqs", **self.login(), endpoint_url=endpoint)
+    def sink(self) -> Sqs:
+        return self.queue(self.broker_server.url)
 
-        return Made(lambda: SqsConsumer(connect, self.url))
-
-    def publish(self, *messages: Message) -> None:
-        for one in messages:
-            self.publish_raw(one.event.structured(), **{"content-type": "application/cloudevents+json"})
+    def queue(self, endpoint: str) -> Sqs:
+        return Sqs(self.url, timeout=5.0, options={**self.login(), "endpoint_url": endpoint})
 
     def publish_raw(self, body: bytes, **headers: str) -> None:
         said = {name: {"DataType": "String", "StringValue": value} for name, value in headers.items()}

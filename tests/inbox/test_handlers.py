@@ -123,6 +123,24 @@ def test_headers_come_along_but_nobody_outside_speaks_for_holdfast(stage: Stage,
     assert stage.sql("select key from holdfast_finished") == [("order:1",)]
 
 
+def test_a_hook_that_fails_is_told_of_once_and_its_messages_come_again(stage: Stage, feed: Feed) -> None:
+    seen: list[CloudEvent] = []
+    failures = [ValueError("not yet"), ValueError("not yet")]
+
+    @stage.hf.enqueue_hook
+    def note(new: Enqueueing) -> None:
+        if failures:
+            raise failures.pop()
+
+    receive(stage, feed.broker(), seen)
+    feed.publish(event(1))
+    stage.work(lambda _: until_received(stage, feed, 1))
+    assert [one.id for one in seen] == ["event-1"]
+    [told] = stage.heard(events.UpkeepFailed)
+    assert "not yet" in told.error
+    assert not stage.heard(events.BrokerLost)
+
+
 def test_two_handlers_of_one_message_each_have_a_job(stage: Stage, feed: Feed) -> None:
     seen: list[str] = []
     for kind, group in (("mail", "one"), ("count", "two")):

@@ -90,7 +90,7 @@ async def data(order: dict[str, int]) -> None: ...
 
 def test_a_message_as_it_came_is_read_again_when_its_job_runs() -> None:
     payload = kept(raw_of(incoming(b'{"n":1}')))
-    as_event = MessageSignature.of_message(whole, Job, 100).decode(payload)
+    as_event = MessageSignature.of_message(whole, Job, 1_000).decode(payload)
     as_data = MessageSignature.of_message(data, Job, 100).decode(payload)
     assert as_event["event"].data == as_data["order"] == {"n": 1}
 

@@ -141,7 +141,7 @@ class Reception:
         named = [name for _, name, _, _ in Formatter().parse(self._key) if name is not None]
         if any(not values[name] for name in named):
             return None
-        return bounded(self._key.format(**values).replace("\0", ""), KEY_LENGTH)
+        return bounded(self._key.format(**values).replace("\0", ""), KEY_LENGTH) or None
 
     def _headers(self, message: Incoming, event: CloudEvent | None) -> dict[str, str]:
         """Return the headers of a job: those of its message that are text, except what only Holdfast may say."""

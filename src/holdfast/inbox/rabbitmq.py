@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 # After this time without messages the server is asked whether the queue is still there: nobody says when it is deleted.
 QUIET_SECONDS = 5.0
+# How many messages the server pushes before they are acknowledged; it knows no limit by bytes.
+PREFETCH = 200
 
 
 class RabbitMQConsumer:
     """One consumer of a queue that exists. connect: opens a connection without reconnects of its own."""
 
-    def __init__(self, connect: Callable[[], Any], queue: str, prefetch: int = BATCH_MESSAGES) -> None:
+    def __init__(self, connect: Callable[[], Any], queue: str, prefetch: int = PREFETCH) -> None:
         self._connect = connect
         self._name = queue
         self._prefetch = prefetch

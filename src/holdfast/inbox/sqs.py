@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from holdfast.inbox.base import BATCH_BYTES, Incoming
 MOST_AT_ONCE = 10
 CALLS_PER_BATCH = 10
 # A long poll: shorter ones cost calls, and a stop cuts it short.
-POLL_SECONDS = 10
+POLL_SECONDS = 5
 
 
 class SqsConsumer:
@@ -25,7 +26,8 @@ class SqsConsumer:
         self._client: Any = None
 
     async def open(self) -> None:
-        context = self._connect()
+        # On a thread: it reads the description of the service, which takes most of a second.
+        context = await asyncio.to_thread(self._connect)
         self._client = await context.__aenter__()
         self._context = context
         await self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])

@@ -50,6 +50,10 @@ class _BrokerAway(Exception):
     """The broker's client has failed; the cause says how."""
 
 
+class _NotStored(Exception):
+    """Messages could not be stored, though the database is there; the cause says why. They are not acknowledged."""
+
+
 class Receiving:
     """Receives the messages of one broker, until the worker stops.
 
@@ -71,7 +75,7 @@ class Receiving:
         self._emit = emit
         self._stopping = stopping
         self._wake = wake
-        # Since when the broker is away, and how often it was tried.
+        # Since when the broker is away, and how often in a row something went wrong.
         self._since: float | None = None
         self._tries = 0
 
@@ -85,11 +89,13 @@ class Receiving:
                     await self._turn(consumer)
             except _BrokerAway as away:
                 self._lost(away)
+            except _NotStored as failed:
+                self._refused(failed)
             finally:
                 # One that is broken cannot always say goodbye.
                 with suppress(_BrokerAway):
                     await self._asked(consumer.close(), CLOSE_SECONDS, to_the_end=True)
-            if self._since is not None:
+            if self._tries:
                 await self._asked(asyncio.sleep(self._pause()))
 
     async def _turn(self, consumer: Consumer) -> None:
@@ -105,7 +111,12 @@ class Receiving:
         if not messages:
             return
         began = time.monotonic()
-        created, unread = await self._store(messages)
+        try:
+            created, unread = await self._store(messages)
+        except Exception as error:
+            # An enqueue hook of the application's has failed, or the database refuses even what was cut.
+            raise _NotStored from error
+        self._tries = 0
         for message, reason in unread:
             self._emit(
                 events.MessageUnreadable(
@@ -185,10 +196,17 @@ class Receiving:
             said = redact(f"{type_name(error)}: {words(error)}")
             self._emit(events.BrokerLost(self._worker, self._received.name, said))
 
+    def _refused(self, failed: _NotStored) -> None:
+        error = failed.__cause__ or failed
+        self._tries += 1
+        if self._tries == 1:
+            said = redact(f"{type_name(error)}: {words(error)}")
+            self._emit(events.UpkeepFailed(self._worker, f"receive from {self._received.name}", said))
+
     def _regained(self) -> None:
         if self._since is not None:
             self._emit(events.BrokerRegained(self._worker, self._received.name, time.monotonic() - self._since))
-        self._since, self._tries = None, 0
+            self._since, self._tries = None, 0
 
     def _pause(self) -> float:
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._tries, 20))
