@@ -39,6 +39,8 @@ ROWS = [
     "drain, fair",
     "drain, chain of two",
     "drain, batch of 10,000",
+    "publish one, caller's transaction",
+    "drain, relay to a function",
     "effect and completion, async def",
     "effect and completion, def",
     "effect and completion, together, async def",
@@ -138,7 +140,7 @@ def sides_of(row: dict[str, str]) -> set[str]:
     if row["name"] == "drain, many queues":
         return {"holdfast", "one queue"}
     if "ordered" in row["name"] or row["name"].startswith(
-        ("drain, limited", "drain, fair", "drain, chain", "drain, batch")
+        ("drain, limited", "drain, fair", "drain, chain", "drain, batch", "drain, relay", "publish")
     ):
         return {"holdfast", "plain"}
     single = row["database"] == "MariaDB" and row["name"] == "drain, async def, kept"

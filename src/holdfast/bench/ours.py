@@ -30,6 +30,8 @@ KEPT, DELETED, STAMPED = "kept", "deleted", "stamped"
 CONCURRENCY = 20
 # Jobs that share a commit are as many as run at once, so this is what the guide advises for them.
 CONCURRENCY_TOGETHER = 50
+# What stands for a handler where events are drained, their route, and how many of them a call of its sink takes.
+RELAY, ROUTE, RELAY_BATCH = "relay", "bench", 500
 # The jobs of a batch, with the one that runs after the others.
 BATCH = 10_000
 
@@ -132,6 +134,26 @@ class Ours:
             noop.using(tx=theirs).enqueue(order=order, amount=12.5)
         dialect.tell(theirs, "commit")
 
+    async def publish_in(self, count: int) -> None:
+        dialect, theirs = self.app.store.dialect, self.theirs
+        self._route()
+        dialect.tell(theirs, dialect.begin)
+        for order in range(count):
+            self.app.publish("order.placed", {"order": order, "amount": 12.5}, tx=theirs)
+        dialect.tell(theirs, "commit")
+
+    def _route(self) -> None:
+        """Declare the route at its first use, as handlers are."""
+        # Here, because an older checkout has none.
+        from holdfast.sinks import Function
+
+        if ROUTE not in self.app.context.routes.by_name:
+            self.app.route("order.*", to=Function(self._taken, batch=True), name=ROUTE, batch=RELAY_BATCH)
+
+    async def _taken(self, messages: Sequence[Any]) -> None:
+        for _ in messages:
+            self._count()
+
     async def aenqueue_one(self, count: int) -> None:
         noop = self._handler("async def")
         for order in range(count):
@@ -149,6 +171,12 @@ class Ours:
     ) -> None:
         if handler == "batch of 10,000":
             await self._add_batches(count)
+            return
+        if handler == RELAY:
+            self._route()
+            self.app.publish_many(
+                self.app.draft("order.placed", {"order": order, "amount": 12.5}) for order in range(count)
+            )
             return
         if handler == "chain of two":
             # Each of them adds the other half.
@@ -190,7 +218,7 @@ class Ours:
     ) -> float:
         # The worker serves what is registered when it starts; jobs that are continued or waited for have this one.
         self._handler("async def")
-        if handler != "batch of 10,000":
+        if handler not in ("batch of 10,000", RELAY):
             self._handler(handler)
         # A chain ends in an even number of jobs.
         self._left = count - count % 2 if handler == "chain of two" else count
@@ -198,7 +226,10 @@ class Ours:
         self._over.clear()
         self._loop = asyncio.get_running_loop()
         concurrency = CONCURRENCY_TOGETHER if "together" in handler else CONCURRENCY
-        worker = self.app.worker(queues=self._queues(keep, queues, special), concurrency=concurrency)
+        if handler == RELAY:
+            worker = self.app.relay()
+        else:
+            worker = self.app.worker(queues=self._queues(keep, queues, special), concurrency=concurrency)
         began = time.perf_counter()
         async with worker:
             await self._over.wait()

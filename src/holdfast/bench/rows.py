@@ -84,6 +84,10 @@ def rows(size: Size, counters: Counters, *, embedded: bool) -> list[Row]:
             Row(name, "jobs/s", "chains", partial(chained, draining, handler), reference="plain")
             for name, handler in CHAINS.items()
         ),
+        Row(
+            "publish one, caller's transaction", "jobs/s", "events", partial(publish, size), often=7, reference="plain"
+        ),
+        Row("drain, relay to a function", "jobs/s", "events", partial(chained, draining, "relay"), reference="plain"),
         *(Row(name, "jobs/s", "effect", partial(effect, draining, size, handler)) for name, handler in EFFECTS.items()),
         *(Row(name, "jobs/s", "failing", partial(fail, draining, size, handler)) for name, handler in FAILING.items()),
         Row(f"flow of {size.rate:,}/s", "ms", "flow", partial(flow, size=size), quantiles=(0.5, 0.99)),
@@ -147,6 +151,21 @@ async def special(draining: Draining, size: Size, shape: Shape, side: Side) -> R
 async def chained(draining: Draining, handler: str, side: Side) -> Reading:
     """Drain jobs that are continued or waited for; the reference has as many that are neither."""
     return await draining(side, handler="async def" if side.name == "plain" else handler)
+
+
+def events(size: Size, draining: Draining) -> list[Row]:
+    """List publishing and relaying events; the reference has as many jobs."""
+    return [
+        Row(
+            "publish one, caller's transaction", "jobs/s", "events", partial(publish, size), often=7, reference="plain"
+        ),
+        Row("drain, relay to a function", "jobs/s", "events", partial(chained, draining, "relay"), reference="plain"),
+    ]
+
+
+async def publish(size: Size, side: Side) -> Reading:
+    """Publish events in the caller's transaction; the reference enqueues as many jobs."""
+    return await enqueue_one(side, "enqueue_in" if side.name == "plain" else "publish_in", size)
 
 
 def enqueues_in_order(size: Size) -> list[Row]:

@@ -22,8 +22,9 @@ ENDING = 5.0
 BY_HAND = frozenset(
     {"one", "one in tx", "one async", "many", "kept", "deleted", "def", "effect", "failing", "latency", "flow", "idle"}
 )
-# What queues with order or limits, and chains, are compared with is ours, too: the raw loops have nothing to show here.
-LINED = frozenset({"ordered", "one key", "limited", "fair", "keyed", "chains"})
+# What queues with order or limits, chains and events are compared with is ours, too: the raw loops have nothing to show
+# here.
+LINED = frozenset({"ordered", "one key", "limited", "fair", "keyed", "chains", "events"})
 EVERYTHING = BY_HAND | LINED | {"queues"}
 
 
