@@ -54,8 +54,9 @@ fix: .venv/ready ## Fix what ruff can fix, and format
 bench: .venv/ready ## Measure beside raw SQL and other queues (ARGS="--no-peers --on sqlite", "--study big", …)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-kill: .venv/ready ## Kill workers at random for a minute a database, count what was lost, and check order and limits
+kill: .venv/ready ## Kill workers and relays at random for a minute a database, count what was lost, and check order
 	@$(BIN)/python -m tests.faults.kill --seconds $(SECONDS_OF_KILLING)
+	@$(BIN)/python -m tests.faults.relay_kill --seconds $(SECONDS_OF_KILLING)
 
 histories: .venv/ready ## Run random mixes of operations while processes die, three minutes a database, and check it
 	@$(BIN)/python -m tests.histories --seconds $(SECONDS_OF_HISTORY) $(ARGS)
