@@ -25,7 +25,7 @@ from holdfast import (
     StepFailed,
 )
 from holdfast.errors import ConfigError
-from holdfast.testing.inline import run_due
+from holdfast.testing.inline import run_due, skip
 from holdfast.workflows import Workflow
 
 QUICK = Retry(max_attempts=3, first_delay=0.0, jitter=0.0)
@@ -733,3 +733,19 @@ def test_14_what_a_run_says_of_itself_can_be_read_and_looked_for(hf: Holdfast) -
     work.start(id="r")
     run_due(hf)
     assert hf.run("r").attributes() == {"stage": "shipped"}
+
+
+# 15 testing
+
+
+def test_15_time_is_skipped_for_runs_that_sleep(hf: Holdfast) -> None:
+    @hf.workflow
+    async def work(run: Run) -> int:
+        for _ in range(3):
+            await run.sleep(timedelta(days=1))
+        return 3
+
+    work.start(id="r")
+    run_due(hf)
+    assert [one.outcome for _ in range(3) for one in skip(hf, days=1)] == ["waiting", "waiting", "done"]
+    assert hf.run("r").result(0) == 3

@@ -30,7 +30,7 @@ class JobsDesk(Desk):
 
     name = "jobs"
     states: ClassVar[tuple[str, ...]] = STATES
-    checks: ClassVar[tuple[str, ...]] = ("lag", "pauses", "leases", "dead-letters", "batches", "outbox")
+    checks: ClassVar[tuple[str, ...]] = ("lag", "pauses", "leases", "dead-letters", "batches", "outbox", "runs")
     has_retention: ClassVar[bool] = True
 
     @flow
@@ -80,6 +80,7 @@ class JobsDesk(Desk):
             "dead-letters": examine.dead_letters,
             "batches": examine.batches,
             "outbox": examine.outbox,
+            "runs": examine.runs,
         }
         found: list[Finding] = []
         for name in self.checks if only is None else (only,):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import timedelta
 
+from holdfast import runs as flows
 from holdfast.admin.health import clock
 from holdfast.admin.jobs import Filter, count_jobs, dead_groups, expired_leases, list_jobs, oldest_pending
 from holdfast.admin.pausing import held_up
@@ -24,6 +25,9 @@ LEASES_READ = 100
 GROUPS_READ = 1000
 # Of the events that no route takes, how many are read for their types, and how many types are named.
 TYPES_READ, TYPES_NAMED = 1000, 5
+RUNS_READ = 100
+# A journal is read as a whole whenever its run is claimed.
+LONG_JOURNAL = 5_000
 # A batch that is open for this long without a member at work was probably forgotten.
 UNSEALED = timedelta(hours=1)
 
@@ -107,6 +111,23 @@ def outbox() -> Steps[list[Finding]]:
     seen = f"{plural(count, 'event')} that no route takes: {named}"
     do = "declare a route for them, and `holdfast outbox republish --unrouted --app APP` sends them on"
     return [Finding("outbox", "warning", seen, do)]
+
+
+@flow
+def runs() -> Steps[list[Finding]]:
+    """Find runs that cannot go on with the code that is there, and those whose journals have become long."""
+    found = []
+    stuck = yield from flows.runs(flows.RunFilter(status="stuck"), RUNS_READ).start()
+    if stuck:
+        first = stuck[-1]
+        seen = f"{plural(len(stuck), 'run')} cannot go on: {first.id} of {first.kind}: {first.stuck}"
+        do = "`holdfast runs stuck` lists them; deploy code that fits, or keep the older body with @workflow.version(…)"
+        found.append(Finding("runs", "problem", seen, do))
+    for one in (yield from flows.long_journals(LONG_JOURNAL, 1).start()):
+        seen = f"the journal of run {one.key} has {one.rows:,} rows, which each claim of it reads"
+        do = "let such a run return run.continue_as_new(…) from time to time"
+        found.append(Finding("runs", "warning", seen, do))
+    return found or [Finding("runs", "ok", "none is stuck, and no journal is long")]
 
 
 @flow

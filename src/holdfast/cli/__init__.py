@@ -28,6 +28,7 @@ COMMANDS = (
     "dead",
     "outbox",
     "routes",
+    "runs",
     "schedules",
     "workers",
     "queues",

@@ -61,6 +61,8 @@ _EXITS: tuple[tuple[type[Exception], Exit], ...] = (
     (errors.JobDead, Exit.DEAD),
     (errors.JobCancelled, Exit.CANCELLED),
     (errors.ScheduleNotFound, Exit.NOT_FOUND),
+    (errors.RunNotFound, Exit.NOT_FOUND),
+    (errors.RunFinished, Exit.CONFLICT),
     (errors.Conflict, Exit.CONFLICT),
     (errors.LeaseLost, Exit.CONFLICT),
     (errors.UniqueViolation, Exit.CONFLICT),

@@ -126,7 +126,7 @@ def _with_attributes(views: Sequence[RunView]) -> Steps[list[RunView]]:
 
 
 def _view(row: Sequence[Any]) -> RunView:
-    job_id, workflow, key, kind, state, waits_for, stuck, parent, created_at, ended_at, attempts, due = row
+    job_id, workflow, key, kind, state, waits_for, stuck, parent, created_at, ended_at, attempts, due, stuck_at = row
     status = _STATUS.get(text_of(state), text_of(state)) if state is not None else "gone"
     live = status in ("pending", "running", "waiting")
     if live and stuck is not None:
@@ -141,6 +141,7 @@ def _view(row: Sequence[Any]) -> RunView:
         status=status,
         waits_for=text_of(waits_for) if waits_for is not None and status in ("waiting", "stuck") else None,
         stuck=None if stuck is None else text_of(stuck),
+        stuck_at=None if stuck_at is None else when(stuck_at),
         parent=None if parent is None else text_of(parent),
         created_at=when(created_at),
         ended_at=None if ended_at is None else when(ended_at),

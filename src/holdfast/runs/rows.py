@@ -112,6 +112,7 @@ class RunView(msgspec.Struct, frozen=True):
     status: str
     waits_for: str | None
     stuck: str | None
+    stuck_at: datetime | None
     parent: str | None
     created_at: datetime
     ended_at: datetime | None

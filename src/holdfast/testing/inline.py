@@ -101,6 +101,22 @@ async def arun_due(
         app.store.now = before
 
 
+def skip(app: Holdfast, *, raise_errors: bool = True, own_database: bool = False, **time: float) -> list[Ran]:
+    """Let time pass for the application, `skip(hf, days=1)`, and run what is due then; return what ran, in order.
+
+    time: what `timedelta` takes. From the first call on the application's clock stands still and moves by `skip` alone.
+    Not inside a running event loop: `askip`.
+    """
+    run = partial(askip, app, raise_errors=raise_errors, own_database=own_database, **time)
+    return asyncio.run(_run_and_close(app, run))
+
+
+async def askip(app: Holdfast, *, raise_errors: bool = True, own_database: bool = False, **time: float) -> list[Ran]:
+    """The async twin of `skip`."""
+    app.store.now = (app.store.now or datetime.now(UTC)) + timedelta(**time)
+    return await arun_due(app, raise_errors=raise_errors, own_database=own_database)
+
+
 class _Inline:
     """One round of `run_due`."""
 

@@ -224,7 +224,7 @@ select a.run_id, a.name, a.value
 -- runs_list: read runs with the state of their jobs, the newest first.
 select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
        j.waits_for, r.stuck, r.parent_id, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
-       j.available_at
+       j.available_at, r.stuck_at
   from holdfast_runs r
   left join holdfast_jobs j on j.id = r.id
   left join holdfast_finished f on f.id = r.id
