@@ -19,8 +19,12 @@ from holdfast.workflows.run import Run
 Journal = list[Recorded]
 
 
-async def fresh() -> int: ...
-async def use(value: Any) -> int: ...
+async def fresh() -> int:
+    raise NotImplementedError
+
+
+async def use(value: Any) -> int:
+    raise NotImplementedError
 
 
 class Engine:

@@ -33,7 +33,7 @@ def tell(body: Body, key: str, value: str | None = None, at: int = 0, **fields: 
 
 def test_what_the_body_gives_and_raises_is_its_outcome() -> None:
     async def gives(body: Body) -> int:
-        return await step(body) + await step(body)
+        return int(await step(body)) + int(await step(body))
 
     body = started(gives)
     assert [op.key for op in body.fresh] == ["a"]

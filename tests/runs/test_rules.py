@@ -200,7 +200,7 @@ def test_4_a_run_keeps_the_version_that_it_was_started_with(hf: Holdfast) -> Non
 
     work.start(id="old")
     run_due(hf)
-    first = work.fn
+    first: Any = work.fn
     del hf.handlers["work@1"]
 
     @hf.workflow(name="work", version=2)
@@ -719,8 +719,9 @@ def test_14_what_cannot_be_a_workflow_is_refused(hf: Holdfast, bad: str) -> None
     async def no_run(n: int) -> None: ...
     async def takes_id(run: Run, id: int) -> None: ...
 
+    bodies: dict[str, Any] = {"sync": sync, "no run": no_run, "takes id": takes_id}
     with pytest.raises(ConfigError, match="workflow"):
-        hf.workflow({"sync": sync, "no run": no_run, "takes id": takes_id}[bad])  # type: ignore[arg-type]
+        hf.workflow(bodies[bad])
 
 
 def test_14_what_a_run_says_of_itself_can_be_read_and_looked_for(hf: Holdfast) -> None:

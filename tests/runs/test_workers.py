@@ -157,7 +157,8 @@ def test_every_run_ends_and_each_effect_is_there_once_however_workers_are_killed
         link.raw.execute("create table booked (n integer)")
 
     @hf.workflow
-    async def work(run: Run, n: int) -> int: ...
+    async def work(run: Run, n: int) -> int:
+        raise NotImplementedError
 
     handles = work.start_many({f"r{n}": work.bind(n) for n in range(20)})
     env = {**os.environ, "HOLDFAST_URL": sqlite_url, "PYTHONPATH": str(tmp_path)}
