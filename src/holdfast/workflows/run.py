@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 from uuid import UUID
 
 from holdfast.errors import ConfigError, NonDeterminism, PayloadTooLarge, TimedOut
@@ -172,7 +172,7 @@ class Run:
 
     def sleep_until(self, moment: datetime) -> asyncio.Future[None]:
         """Wait until a moment, which has a time zone."""
-        given: object = moment
+        given = cast("object", moment)
         if not isinstance(given, datetime) or given.tzinfo is None:
             raise ConfigError("moment", "must be a datetime with a time zone", moment)
         return self._wake_at(given.timestamp())

@@ -128,9 +128,9 @@ class Workflow(Handler[P, R_co]):
         return await self.starts.astart_runs(self._each(runs), tx, notify, reuse)
 
     def _each(self, runs: Mapping[str, Bound] | Iterable[Bound]) -> list[tuple[Workflow[..., Any], str | None, Bound]]:
-        pairs = runs.items() if isinstance(runs, Mapping) else ((None, one) for one in runs)
+        given: Any = runs.items() if isinstance(runs, Mapping) else ((None, one) for one in runs)
         new: list[tuple[Workflow[..., Any], str | None, Bound]] = []
-        for key, bound in pairs:
+        for key, bound in given:
             if not isinstance(bound, Bound) or bound.kind != self.kind:
                 raise ConfigError("runs", f"must be made by {self.workflow}.bind(…)", bound)
             new.append((self, key, bound))
