@@ -1,7 +1,7 @@
 """Kafka: an idempotent producer that waits for all replicas in sync, and sends whole batches of its own making.
 
 Kafka appends a batch as a whole or not at all, so messages of one key that are in one batch need no round trip each;
-the next batch of a partition leaves when the one before is acknowledged. `docs/decisions/0031-kafka-client.md` has the
+the next batch of a partition leaves when the one before is acknowledged. `docs/decisions/0030-kafka-client.md` has the
 measurements.
 """
 
