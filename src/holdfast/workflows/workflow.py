@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -128,7 +128,8 @@ class Workflow(Handler[P, R_co]):
         return await self.starts.astart_runs(self._each(runs), tx, notify, reuse)
 
     def _each(self, runs: Mapping[str, Bound] | Iterable[Bound]) -> list[tuple[Workflow[..., Any], str | None, Bound]]:
-        given: Any = runs.items() if isinstance(runs, Mapping) else ((None, one) for one in runs)
+        named = cast(Mapping[str, object], runs).items() if isinstance(runs, Mapping) else None
+        given: Iterable[tuple[str | None, object]] = ((None, one) for one in runs) if named is None else named
         new: list[tuple[Workflow[..., Any], str | None, Bound]] = []
         for key, bound in given:
             if not isinstance(bound, Bound) or bound.kind != self.kind:
