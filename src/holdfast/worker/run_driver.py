@@ -227,12 +227,12 @@ class RunDriver:
 
     def _drop_cancelled(self) -> None:
         """Stop what is done for branches of the body that were cancelled; late results are of no use."""
-        for key in [key for key, op in self._body.operations.items() if op.future.cancelled()]:
-            task = self._doing.pop(key, None)
-            if task is not None:
-                task.cancel()
-            if self._asked.pop(key, None) is not None and key in self._body.operations:
-                self._stop_child(self._body.operations[key])
+        # Only what is under way is looked at: a journal may be long.
+        known = self._body.operations
+        for key in [key for key in self._doing if key in known and known[key].future.cancelled()]:
+            self._doing.pop(key).cancel()
+        for key in [key for key, op in self._asked.items() if op.future.cancelled()]:
+            self._stop_child(self._asked.pop(key))
 
     def _stop_child(self, op: Operation) -> None:
         if op.kind == "child":

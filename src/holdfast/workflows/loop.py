@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 # How often the coroutines of a body that is left are closed: one may await something in a `finally`.
 CLOSING_PASSES = 3
+FEW_TASKS = 64
 # How many frames above a new task the function is looked for that made it.
 _FRAMES = 5
 
@@ -57,7 +58,9 @@ class BodyLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timer_count = 0
+        # Those that are done are dropped from time to time.
         self._tasks: list[asyncio.Task[Any]] = []
+        self._most_tasks = FEW_TASKS
         self.closing = False
         self._closed = False
 
@@ -108,6 +111,9 @@ class BodyLoop(asyncio.AbstractEventLoop):
             )
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
+        if len(self._tasks) > self._most_tasks:
+            self._tasks = [one for one in self._tasks if not one.done()]
+            self._most_tasks = max(FEW_TASKS, 2 * len(self._tasks))
         return task
 
     def get_debug(self) -> bool:
