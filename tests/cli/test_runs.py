@@ -53,3 +53,12 @@ def test_stuck_and_dead_runs_are_found_and_a_dead_one_goes_on(run: Run, app: str
 def test_what_is_not_there_or_not_json_is_told_of(run: Run, app: str) -> None:
     assert "There is no run" in run("runs", "show", "nobody", "--app", app, code=5).stderr
     assert "must be JSON" in run("runs", "signal", "nobody", "a", "text", "--app", app, code=2).stderr
+
+
+def test_a_prune_by_hand_takes_runs_with_their_journals(run: Run, app: str, store: Store) -> None:
+    lease = held_run(store.run)
+    written(store.run, lease, journal_row(1))
+    store.run(ended_run(lease))
+    run("prune", "--older-than", "0s", "--outcome", "done", "--yes", "--app", app)
+    assert store.run(runs.runs(runs.RunFilter())) == []
+    assert store.run(runs.journal(lease.job_id)) == []

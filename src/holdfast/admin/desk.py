@@ -7,6 +7,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Literal
 
+from holdfast import runs
 from holdfast.admin import cancelling, changing, examine, recording
 from holdfast.admin import jobs as admin
 from holdfast.admin.family import family
@@ -128,7 +129,7 @@ class JobsDesk(Desk):
         return admin.count_jobs(Filter(states=(part.outcome,), queue=part.queue, finished_before=before))
 
     def prune(self, part: Kept, older: timedelta, *, limit: int = 1000) -> Flow[int]:
-        return pruning.prune(part.outcome, part.queue, int(older.total_seconds() * 1000), limit=limit)
+        return _prune(part, int(older.total_seconds() * 1000), limit)
 
     def prune_keys(self, *, limit: int = 1000) -> Flow[int]:
         return pruning.prune_keys(limit=limit)
@@ -159,3 +160,12 @@ def _dead(wanted: Wanted) -> Filter:
 
 def _stays(job: str, holder: str | None) -> str:
     return f"{job} stays: {f'job {holder} holds' if holder else 'another job held'} its unique key"
+
+
+@flow
+def _prune(part: Kept, older_ms: int, limit: int) -> Steps[int]:
+    """Delete one chunk of finished jobs, and of runs with their journals once no other job is left."""
+    count = yield from pruning.prune(part.outcome, part.queue, older_ms, limit=limit)
+    if count < limit:
+        count += yield from runs.prune(part.outcome, part.queue, older_ms, limit=limit - count)
+    return count
