@@ -62,6 +62,7 @@ SAMPLES: list[HoldfastError] = [
     errors.UnknownFollowers("0199", 4),
     errors.LeaseLost("0190", 3),
     errors.LeasesLost(),
+    errors.BatchNotFound("0190"),
     errors.JobNotFound("0190"),
     errors.JobDead(ENDED),
     errors.JobCancelled(ENDED),

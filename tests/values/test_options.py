@@ -164,6 +164,11 @@ def test_expires_is_a_time_after_the_enqueue_or_a_moment() -> None:
     assert EnqueueOptions(expires=eastern).expiry == "2030-01-01T12:00:00+00:00"
 
 
+def test_a_job_that_was_not_enqueued_cannot_be_run_after() -> None:
+    with pytest.raises(ConfigError, match="enqueue them first"):
+        EnqueueOptions(after=[object()])  # type: ignore[list-item]
+
+
 def test_the_longest_texts_are_counted_in_characters() -> None:
     options = EnqueueOptions(queue="ü" * 100, key="ü" * 200, unique="x" * 200, idempotency_key="y" * 200)
     assert options.key == "ü" * 200

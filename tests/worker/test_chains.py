@@ -79,6 +79,19 @@ def test_a_completion_by_hand_can_be_continued(stage: Stage) -> None:
     assert ran == ["followed"]
 
 
+def test_a_bound_job_that_a_handler_returns_by_itself_is_a_failed_attempt(stage: Stage) -> None:
+    hf = quiet(stage)
+
+    @hf.job(retry=Retry(max_attempts=1))
+    async def pay() -> Any:
+        return pay.bind()
+
+    pay.enqueue()
+    stage.work()
+    [dead] = stage.heard(events.JobDead)
+    assert "return Continue(…)" in dead.error
+
+
 def test_a_continue_that_comes_after_the_completion_is_told(stage: Stage) -> None:
     hf = quiet(stage)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Debounce, Job, Retry, admin, events, jobs
+from holdfast import Debounce, Job, JobCancelled, Retry, admin, events, jobs
 from holdfast.errors import DatabaseUnavailable
 from holdfast.flow import Steps, flow
 from holdfast.jobs.source import OURS
@@ -60,6 +60,8 @@ def test_a_job_that_has_expired_is_cancelled_instead_of_run(stage: Stage, colour
     told = stage.heard(events.JobExpired)
     assert {event.id for event in told} == {late.id, moment.id}
     assert {event.id for event in stage.heard(events.JobStarted)} == {early.id, never.id}
+    with pytest.raises(JobCancelled, match=r"has not run: expired at .* Nothing begins after `expires`"):
+        stage.hf.result(late, timeout=5)
     # A listener to cancelled jobs hears of these, too.
     assert stage.heard(events.JobCancelled) == told
 

@@ -47,7 +47,7 @@ class Batches(Enqueues):
     ) -> list[Enqueued]:
         """Add members to a batch that is not sealed, such as the one of a running member (`job.batch`).
 
-        Raises: JobNotFound; Conflict if the batch is sealed.
+        Raises: BatchNotFound; Conflict if the batch is sealed.
         """
         return self._run(self._growing(batch, members, notify), tx)
 
@@ -58,7 +58,7 @@ class Batches(Enqueues):
         return await self._arun(self._growing(batch, members, notify), tx)
 
     def seal(self, batch: str, *, tx: Any = None) -> bool:
-        """Say that no more members come to a batch; False if that was said before. Raises: JobNotFound."""
+        """Say that no more members come to a batch; False if that was said before. Raises: BatchNotFound."""
         work = jobs.seal_batch(parse_id(batch))
         return self.store.run(work) if tx is None else self.store.run_in(tx, work, "the end of a batch")
 

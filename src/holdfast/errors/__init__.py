@@ -29,6 +29,7 @@ HoldfastError
 ├── LeaseLost
 ├── LeasesLost
 ├── JobNotFound
+│   └── BatchNotFound          no batch of that id can be extended or sealed
 ├── JobDead                    raised to those who wait for a result: the job is a dead letter
 ├── JobCancelled               raised to those who wait for a result: the job was cancelled
 ├── WouldBlock                 a sync call that waits, on the thread of an event loop
@@ -50,6 +51,7 @@ Fatal                          raised by handlers, not by Holdfast: the job is n
 
 from holdfast.errors.general import OVER as OVER
 from holdfast.errors.general import UNREAD as UNREAD
+from holdfast.errors.general import BatchNotFound as BatchNotFound
 from holdfast.errors.general import BusyReason as BusyReason
 from holdfast.errors.general import ConfigError as ConfigError
 from holdfast.errors.general import Conflict as Conflict

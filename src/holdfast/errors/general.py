@@ -360,6 +360,18 @@ class JobNotFound(HoldfastError):
         self.ended = ended
 
 
+class BatchNotFound(JobNotFound):
+    """No batch that could be extended or sealed has this id."""
+
+    def __init__(self, batch: str) -> None:
+        HoldfastError.__init__(
+            self,
+            f"There is no open batch {shown(batch)}: it was never committed, its callback has ended, or this is the id "
+            "of another job. Give the id of the batch (batch.id), and check which database this is.",
+        )
+        self.job_id, self.store, self.ended = batch, None, False
+
+
 class JobDead(HoldfastError):
     """A job whose result was asked for is a dead letter; `job` is all of it, with the error of every attempt."""
 
@@ -380,8 +392,12 @@ class JobCancelled(HoldfastError):
     def __init__(self, job: JobView) -> None:
         last = job.last_error
         self.job, self.job_id, self.kind = job, job.id, job.kind
-        self.reason = str(last["message"]) if last is not None and last["type"] == "Cancelled" else ""
+        ended_by = None if last is None else last["type"]
+        self.reason = str(last["message"]) if last is not None and ended_by in ("Cancelled", "Expired") else ""
         why = f": {redact(self.reason)[:500]}" if self.reason else " before it ran"
+        if ended_by == "Expired":
+            super().__init__(f"Job {job.id} ({job.kind}) has not run{why}. Nothing begins after `expires`.")
+            return
         super().__init__(f"Job {job.id} ({job.kind}) was cancelled{why}. `holdfast jobs show {job.id}` says by whom.")
 
 

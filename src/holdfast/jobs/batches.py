@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from holdfast import chains
 from holdfast.chains import JOINED, PARENTS
-from holdfast.errors import Conflict, JobNotFound
+from holdfast.errors import BatchNotFound, Conflict
 from holdfast.flow import Steps, ask, flow, text_of
 from holdfast.jobs.enqueueing import Drawn, enqueue, enqueue_many
 from holdfast.jobs.waiting import follow
@@ -58,12 +58,12 @@ def grow_batch(
     """Add members to a batch that is not sealed; `fresh` and `drawn` as in `enqueue_many`.
 
     Commits: with the caller's transaction when one is given, else its own; all or none.
-    Raises: JobNotFound if there is no such batch; Conflict if it is sealed.
+    Raises: BatchNotFound if there is no such batch; Conflict if it is sealed.
     After a crash: before commit nothing happened; running it again with the same ids adds nothing.
     """
     joins = yield from chains.locked([batch])
     if batch not in joins:
-        raise JobNotFound(batch)
+        raise BatchNotFound(batch)
     counts = joins[batch]
     if fresh and members and counts.sealed:
         # Before anything is written: the caller may catch it and commit what else is in the transaction.
@@ -102,12 +102,12 @@ def _uncounted(batch: str, ids: Sequence[str]) -> Steps[list[str]]:
 def seal_batch(batch: str) -> Steps[bool]:
     """Say that no more members come; False if that was said before.
 
-    Commits: with the caller's transaction when one is given, else its own. Raises: JobNotFound.
+    Commits: with the caller's transaction when one is given, else its own. Raises: BatchNotFound.
     After a crash: before commit the batch stays open; safe to repeat.
     """
     joins = yield from chains.locked([batch])
     if batch not in joins:
-        raise JobNotFound(batch)
+        raise BatchNotFound(batch)
     counts = joins[batch]
     if counts.sealed:
         return False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import admin, jobs, lines
-from holdfast.errors import Conflict, JobNotFound
+from holdfast.errors import BatchNotFound, Conflict
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import failure, new_job
 from holdfast.testing.suite_chains import MARK, claim_met, end_as, go_on, parents_of
@@ -74,9 +74,9 @@ def test_members_add_members_until_the_batch_is_sealed(do: Do) -> None:
 
 
 def test_an_unknown_batch_is_named(do: Do) -> None:
-    with pytest.raises(JobNotFound):
+    with pytest.raises(BatchNotFound, match="no open batch"):
         do(jobs.grow_batch(new_job().id, [new_job()]))
-    with pytest.raises(JobNotFound):
+    with pytest.raises(BatchNotFound, match="no open batch"):
         do(jobs.seal_batch(new_job().id))
 
 

@@ -250,7 +250,10 @@ def _parents(given: object) -> tuple[str, ...]:
     rule = f"must be up to {MOST_PARENTS:,} jobs, as `enqueue` answers with, or their ids (for more there is hf.batch)"
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise ConfigError("after", rule, given)
-    ids = [one.id if isinstance(one, Enqueued) else parse_id(one) for one in cast("Sequence[object]", given)]
+    for one in cast("Sequence[object]", given):
+        if not isinstance(one, Enqueued | str):
+            raise ConfigError("after", f"{rule}; enqueue them first", one)
+    ids = [one.id if isinstance(one, Enqueued) else parse_id(one) for one in cast("Sequence[Enqueued | str]", given)]
     if not 1 <= len(ids) <= MOST_PARENTS:
         raise ConfigError("after", rule, f"{len(ids)} jobs")
     return tuple(dict.fromkeys(ids))

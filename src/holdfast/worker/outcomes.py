@@ -63,6 +63,10 @@ class Outcomes:
             return self.dead(work, value)
         if is_a(value, Continue):
             return self._continued(work, value.job)
+        if is_a(value, Bound):
+            # It would never run, and nobody would miss it.
+            advice = "it is enqueued by nobody; to have it run next, return Continue(…) with it"
+            return self._again(work, work.handler.options.retry, Unusable("What the handler returned", "a job", advice))
         if work.job is not None and work.job.following is not None:
             return self._continued(work, work.job.following)
         return self.done(work, value)
