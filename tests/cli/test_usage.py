@@ -39,6 +39,7 @@ def test_every_command_has_help_with_an_example(run: Run, words: str) -> None:
     shown = run(*words.split(), "--help").stdout
     assert "Example:" in shown
     assert f"holdfast {words.split()[0]}" in shown.partition("Example:")[2]
+    assert "\\b" not in shown, "the mark that keeps the lines of an example apart is doubled"
 
 
 def test_help_is_shown_in_one_screen_and_names_the_exit_codes(run: Run) -> None:

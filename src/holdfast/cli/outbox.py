@@ -40,7 +40,7 @@ def outbox() -> None:
     An event is one delivery for each route that takes it. Dead deliveries are dead letters: `holdfast dead` lists,
     groups, replays and discards them, with --event for a type.
 
-    \\b
+    \b
     Example:
       holdfast outbox list --type order.created --since 1h --app shop:hf
       holdfast outbox lag --app shop:hf
@@ -80,7 +80,7 @@ def list_command(
 ) -> None:
     """List deliveries of events, the newest first; one that is done is in the archive of its route.
 
-    \\b
+    \b
     Example:
       holdfast outbox list --route orders --state pending --app shop:hf
       holdfast outbox list --unrouted --json --url sqlite:///shop.db | jq -r .type
@@ -116,7 +116,7 @@ def _as_row(one: DeliveryView) -> tuple[str, ...]:
 def show(row_id: str, as_json: bool) -> None:
     """Show an event and where it went. ID is the event's, or that of one of its deliveries.
 
-    \\b
+    \b
     Example:
       holdfast outbox show 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
     """
@@ -141,7 +141,7 @@ def show(row_id: str, as_json: bool) -> None:
 def lag(as_json: bool) -> None:
     """Tell how far each route is behind: what is due, since when, and who serves it.
 
-    \\b
+    \b
     Example:
       holdfast outbox lag --app shop:hf
     """
@@ -218,7 +218,7 @@ def republish(
     where they waited; one that no route takes now stays. Deliveries that are live stay as they are, beside the new
     ones. Each event leaves an audit line. It asks first; without a terminal it needs --yes.
 
-    \\b
+    \b
     Example:
       holdfast outbox republish --type order.created --since 2h --dry-run --app shop:hf
       holdfast outbox republish --route orders --since 2026-05-01 --until 2026-05-02 --to backup --yes --app shop:hf

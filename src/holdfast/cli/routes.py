@@ -18,7 +18,7 @@ from holdfast.values.reserved import ROUTE_PREFIX, route_of
 def routes() -> None:
     """List an application's routes, pause and resume them.
 
-    \\b
+    \b
     Example:
       holdfast routes list --app shop:hf
       holdfast routes pause orders --reason 'the broker is being moved' --app shop:hf
@@ -31,7 +31,7 @@ def routes() -> None:
 def list_command(as_json: bool) -> None:
     """List the routes that APP declares: what they take, where it goes, what is due.
 
-    \\b
+    \b
     Example:
       holdfast routes list --json --app shop:hf
     """
@@ -80,7 +80,7 @@ def _told(route: Route, lag: Any, pause: Any) -> dict[str, Any]:
 def pause(names: tuple[str, ...], reason: str | None, dry_run: bool, actor: str | None, as_json: bool) -> None:
     """Have relays claim nothing of routes, until they are resumed. Events go on being published, and wait.
 
-    \\b
+    \b
     Example:
       holdfast routes pause orders --reason 'the broker is being moved' --app shop:hf
     """
@@ -101,7 +101,7 @@ def pause(names: tuple[str, ...], reason: str | None, dry_run: bool, actor: str 
 def resume(names: tuple[str, ...], dry_run: bool, actor: str | None, as_json: bool) -> None:
     """Let relays claim from routes again.
 
-    \\b
+    \b
     Example:
       holdfast routes resume orders --app shop:hf
     """
