@@ -183,8 +183,9 @@ def test_a_change_by_filter_tells_what_it_left_alone(run: Run, app: str, store: 
 def test_a_queue_that_nobody_serves_is_told(run: Run, app: str, store: Store) -> None:
     [job] = add(store)
     store.run(registry.beat("web1-1", INFO))
-    told = run("jobs", "change", job, "--to-queue", "malt", "--dry-run", "--app", app)
-    assert "no worker serves queue malt" in told.stderr
+    for how in (("--dry-run",), ()):
+        told = run("jobs", "change", job, "--to-queue", "malt", *how, "--app", app)
+        assert "no worker serves queue malt" in told.stderr
     assert "no worker" not in run("jobs", "change", job, "--to-queue", "default", "--app", app).stderr
 
 

@@ -130,8 +130,9 @@ def change(
         def act(wanted: Wanted, limit: int | None, dry_run: bool) -> Series[Changed]:
             return at.desk.change_all(wanted, new, who, limit, dry_run)
 
-        answer = _acted(at, asked, act, Changed(), "Change")
+        # Before the move: after it, the moved jobs themselves would be jobs of that queue.
         notes = [] if to_queue is None else Asked((("queue", to_queue),), who, asked.dry_run).unknown(at.store)
+        answer = _acted(at, asked, act, Changed(), "Change")
     if asked.as_json:
         print_json([{"dry_run": asked.dry_run} | answer.to_dict() | {"change": new.given()} | at.label])
     else:
