@@ -48,7 +48,7 @@ Start here:
 
 The database is named by --url, by --app module:attribute, or by HOLDFAST_URL. Exit codes: 0 ok, 1 unexpected error,
 2 wrong usage, 3 tables missing or of another version, 4 database not reached, 5 not found, 6 action does not apply,
-7 doctor found problems."""
+7 doctor found problems, 8 job dead, 9 job cancelled, 10 waited too long."""
 
 
 class Root(click.Group):

@@ -32,7 +32,7 @@ workflow_option = click.option("--workflow", help="Whose run it is, where severa
 
 @click.group()
 def runs() -> None:
-    """See durable runs and their timelines; signal, cancel and resume them.
+    """See durable runs; signal, cancel and resume them.
 
     \b
     Example:
