@@ -260,6 +260,39 @@ def test_a_call_that_is_cut_by_a_stop_is_repeated_with_the_same_id(sqlite_stage:
     assert [message.event.id for message in inbox.got] == [event.id]
 
 
+def test_a_stop_that_cuts_a_call_sends_no_further_part_of_its_batch(sqlite_stage: Stage) -> None:
+    stage, hf, inbox = sqlite_stage, sqlite_stage.hf, Inbox()
+    hf.route("#", to=inbox, name="all", batch_bytes=1)
+    ids = [hf.publish("n", n) for n in range(5)]
+
+    async def body(worker: Worker) -> None:
+        inbox.hold = asyncio.Event()
+        await stage.until(lambda: inbox.calls)
+
+    stage.work(body, concurrency=1, drain=0.01)
+    assert inbox.calls == [1]
+    assert [(stage.state(one), stage.show(one).attempts) for one in ids] == [("pending", 0)] * 5
+
+
+def test_what_is_lost_or_cancelled_while_another_part_is_sent_is_not_sent(sqlite_stage: Stage) -> None:
+    stage, hf, inbox = sqlite_stage, sqlite_stage.hf, Inbox()
+    hf.route("#", to=inbox, name="all", batch_bytes=1, ordered=True, lease=1)
+    ids = [hf.publish("n", n, key=f"k{n}") for n in range(5)]
+
+    async def body(worker: Worker) -> None:
+        hold = inbox.hold = asyncio.Event()
+        await stage.until(lambda: inbox.calls)
+        stage.steal(ids[2])
+        await hf.acancel(ids[3].id)
+        await stage.until(lambda: sum(work.interrupt is not None for work in worker.slots.running) == 2)
+        hold.set()
+        await stage.until(lambda: stage.live() == 1)
+
+    stage.work(body, concurrency=1)
+    assert inbox.data() == [0, 1, 4]
+    assert [stage.state(one) for one in ids] == ["done", "done", "leased", "cancelled", "done"]
+
+
 def test_a_sink_that_breaks_the_contract_fails_its_own_messages_alone(sqlite_stage: Stage) -> None:
     stage, hf, inbox = sqlite_stage, sqlite_stage.hf, Inbox()
 

@@ -53,8 +53,15 @@ class RelayExecutor(BulkExecutor):
                 ends.append(self._outcomes.dead(work, error))
         stopped: set[str] = set()
         for part in _parts(parcels, _delivery(works[0]).route.batch_bytes):
-            sendable = [one for one in part if one.message.key not in stopped]
-            ends += [self._outcomes.released(one.work) for one in part if one.message.key in stopped]
+            sendable: list[Parcel] = []
+            for one in part:
+                if one.work.interrupt is not None:
+                    # While another part was sent: the relay stops, or this delivery is another's or not wanted now.
+                    ends += self._all_failed([one], asyncio.CancelledError(), stopped)
+                elif one.message.key in stopped:
+                    ends.append(self._outcomes.released(one.work))
+                else:
+                    sendable.append(one)
             if sendable:
                 ends += await self._sent(sendable, stopped)
         return ends
