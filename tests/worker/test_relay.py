@@ -165,6 +165,24 @@ def test_order_per_key_holds_through_failures_and_batches(stage: Stage) -> None:
     assert max(inbox.calls) > 3, "several messages of one key go in one call"
 
 
+def test_nothing_is_sent_behind_a_message_that_cannot_be_read_where_its_key_stops(stage: Stage) -> None:
+    hf, inbox = stage.hf, Inbox()
+    hf.route("#", to=inbox, name="all", ordered=True, on_dead="stop", retry=AT_ONCE)
+    inbox.answers = {0: [Failed("busy", retry_after=0.0)]}
+    first, bad, last = [hf.publish("n", n, key="k") for n in range(3)]
+    stage.sql("update holdfast_jobs set payload = ? where id = ?", '{"no": "event"}', bad.id)
+
+    async def body(worker: Worker) -> None:
+        await stage.until(lambda: stage.state(bad) == "dead")
+        # Claimed after it, so that the relay has looked at the key, too.
+        hf.publish("n", 3, key="other")
+        await stage.until(lambda: 3 in inbox.data())
+
+    stage.work(body)
+    assert inbox.data() == [0, 3]
+    assert (stage.state(first), stage.state(last), stage.show(last).attempts) == ("done", "waiting", 0)
+
+
 def test_two_relays_keep_the_order_of_a_key(stage: Stage) -> None:
     hf, inbox = stage.hf, Inbox()
     hf.route("#", to=inbox, ordered=True, name="all", batch=4)

@@ -44,13 +44,7 @@ class RelayExecutor(BulkExecutor):
     async def _together(self, works: Sequence[Work]) -> list[Ended]:
         self._variables.copy().run(self._start, works)
         ends: list[Ended] = []
-        parcels: list[Parcel] = []
-        for work in works:
-            try:
-                parcels.append(Parcel(work, message_of(work.lease)))
-            except BaseException as error:
-                # It will read no better the next time; the others are none the worse for it.
-                ends.append(self._outcomes.dead(work, error))
+        parcels, unreadable, behind = _read(works)
         stopped: set[str] = set()
         for part in _parts(parcels, _delivery(works[0]).route.batch_bytes):
             sendable: list[Parcel] = []
@@ -64,7 +58,11 @@ class RelayExecutor(BulkExecutor):
                     sendable.append(one)
             if sendable:
                 ends += await self._sent(sendable, stopped)
-        return ends
+        for work, error in unreadable:
+            # It will read no better the next time. Where one before it was not delivered, it was not its turn.
+            is_next = work.lease.key not in stopped and work.interrupt is None
+            ends.append(self._outcomes.dead(work, error) if is_next else self._outcomes.released(work))
+        return [*ends, *map(self._outcomes.released, behind)]
 
     async def _sent(self, parcels: Sequence[Parcel], stopped: set[str]) -> list[Ended]:
         """Make one call of the sink. Keys behind which nothing may be sent any more are added to `stopped`."""
@@ -146,6 +144,29 @@ class RelayExecutor(BulkExecutor):
             reason = cast("Failed", outcome).reason
             ends.append(self._outcomes.put_off(work, work.handler.options.retry.delay(1), reason))
         return ends
+
+
+def _read(works: Sequence[Work]) -> tuple[list[Parcel], list[tuple[Work, BaseException]], list[Work]]:
+    """Read deliveries: those to be sent, those that cannot be read, and those behind one of these with their key.
+
+    Whether a key goes on behind a dead letter is for its line to say, so the last are not sent now.
+    """
+    parcels: list[Parcel] = []
+    unreadable: list[tuple[Work, BaseException]] = []
+    behind: list[Work] = []
+    broken: set[str] = set()
+    for work in works:
+        key = work.lease.key
+        if key in broken:
+            behind.append(work)
+            continue
+        try:
+            parcels.append(Parcel(work, message_of(work.lease)))
+        except BaseException as error:
+            unreadable.append((work, error))
+            if key is not None:
+                broken.add(key)
+    return parcels, unreadable, behind
 
 
 def message_of(lease: Lease) -> Message:
