@@ -333,6 +333,45 @@ def test_a_sink_that_breaks_the_contract_fails_its_own_messages_alone(sqlite_sta
     assert [stage.state(one) for one in fine] == ["done"] * 5
 
 
+class BareDown(SinkDown):
+    """Says nothing of what its base says."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "bare")
+
+
+class NoDelay(Retry):
+    def delay(self, attempt: int, random: Any = None) -> float:
+        raise RuntimeError("no delay")
+
+
+def test_a_sink_that_says_oddly_that_it_is_down_is_down(sqlite_stage: Stage) -> None:
+    stage, hf = sqlite_stage, sqlite_stage.hf
+    odd: list[Any] = [SinkDown("busy", "soon"), BareDown(), SinkDown("busy", float("nan")), SinkDown("busy", -1)]  # type: ignore[arg-type]
+
+    class Odd(Inbox):
+        async def send(self, messages: Sequence[Message]) -> Sequence[Outcome]:
+            if odd:
+                raise odd.pop()
+            self.calls.append(len(messages))
+            if len(self.calls) == 1:
+                self.down = True
+                return [Failed(None, unknown=True)] * len(messages)  # type: ignore[arg-type]
+            return await super().send(messages)
+
+    inbox = Odd()
+    hf.route("#", to=inbox, name="all", retry=NoDelay(max_attempts=3, first_delay=0))
+    event = hf.publish("n", 1)
+
+    async def body(worker: Worker) -> None:
+        await stage.until(lambda: inbox.calls)
+        inbox.down = False
+        await stage.until_empty()
+
+    stage.work(body, poll=0.02)
+    assert stage.state(event) == "done"
+
+
 def test_a_call_that_takes_too_long_is_a_failure_of_which_nobody_knows(sqlite_stage: Stage) -> None:
     stage, hf, inbox = sqlite_stage, sqlite_stage.hf, Inbox()
     hf.route("#", to=inbox, name="all", timeout=0.02, retry=AT_ONCE)

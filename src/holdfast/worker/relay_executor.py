@@ -12,8 +12,9 @@ from holdfast.outbox.envelope import opened
 from holdfast.outbox.publishing import OWN_HEADERS
 from holdfast.sinks import Delivered, Failed, Message, Outcome, Refused, SinkDown
 from holdfast.sinks.base import NO_HEADERS
-from holdfast.values.failure import type_name
+from holdfast.values.failure import type_name, words
 from holdfast.values.payload import decode_value
+from holdfast.values.retry import delay_by, seconds
 from holdfast.values.rows import Lease
 from holdfast.worker.attempt_context import stepped
 from holdfast.worker.bulk_executor import BulkExecutor
@@ -75,7 +76,7 @@ class RelayExecutor(BulkExecutor):
             sending = within(delivery.timeout, delivery.route.sink.send([one.message for one in parcels]))
             outcomes = _checked(await stepped(self._variables.copy(), sending), len(parcels))
         except SinkDown as down:
-            breaker.down(ticket, down.reason, down.retry_after)
+            breaker.down(ticket, *_said_by(down))
             return self._given_back(parcels, stopped)
         except TimedOut:
             outcomes = [Failed(f"no answer within {delivery.timeout:g} seconds", unknown=True)] * len(parcels)
@@ -89,7 +90,7 @@ class RelayExecutor(BulkExecutor):
             return self._all_failed(parcels, error, stopped)
         if all(isinstance(one, Failed) and one.unknown for one in outcomes):
             # Nothing was confirmed and nothing refused: nobody may be there, as in an outage that cuts no connection.
-            breaker.down(ticket, cast("Failed", outcomes[0]).reason)
+            breaker.down(ticket, words(cast("Failed", outcomes[0]).reason))
             if probes:
                 return self._put_off(parcels, outcomes, stopped)
         else:
@@ -141,8 +142,9 @@ class RelayExecutor(BulkExecutor):
         for (work, message), outcome in zip(parcels, outcomes, strict=True):
             if message.key is not None:
                 stopped.add(message.key)
-            reason = cast("Failed", outcome).reason
-            ends.append(self._outcomes.put_off(work, work.handler.options.retry.delay(1), reason))
+            reason = words(cast("Failed", outcome).reason)
+            delay, _ = delay_by(1, work.handler.options.retry)
+            ends.append(self._outcomes.put_off(work, delay, reason))
         return ends
 
 
@@ -207,6 +209,15 @@ def _checked(outcomes: Any, count: int) -> Sequence[Outcome]:
         f"{type_name(outcomes)}{length}",
         f"return a list with Delivered, Failed or Refused for each of the {count} messages, in their order",
     )
+
+
+def _said_by(down: SinkDown) -> tuple[str, float | None]:
+    """Read why a sink is down, and the least pause that it asks for; one that cannot be read is left out."""
+    try:
+        return words(down.reason), None if down.retry_after is None else seconds(down.retry_after, "retry_after")
+    except Exception:
+        # An exception of the sink's own, with other fields than it should have: it is down all the same.
+        return words(down), None
 
 
 def _delivery(work: Work) -> Delivery:
