@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast import jobs
 from holdfast.errors import ConfigError
+from holdfast.flow import Steps, flow
+from holdfast.jobs.enqueueing import Drawn, take_keys
 from holdfast.outbox.envelope import EventType, checked_subject, sealed, written, written_data
 from holdfast.outbox.routes import Route
 from holdfast.values.ids import bucket, new_id, new_ids
@@ -73,7 +76,9 @@ def draft_of(
 
 
 def rows_of(event: Draft, routes: Sequence[Route], source: str, limit: int, buckets: int) -> list[NewJob]:
-    """Make the rows of an event: a delivery for each route, or one that waits for a route. The first has its id.
+    """Make the rows of an event: a delivery for each route, or one that waits for a route.
+
+    The first has its id, and its idempotency key for all of them.
 
     Raises: PayloadTooLarge.
     """
@@ -82,12 +87,40 @@ def rows_of(event: Draft, routes: Sequence[Route], source: str, limit: int, buck
     payload = written(sealed(ids[0], type, data, source, said, subject, key, headers), limit)
     text_of_headers = msgspec.json.encode(headers).decode() if headers else None
     part = None if key is None else bucket(key, buckets)
-    if once is not None:
-        once = _once(type, once)
     ways = [(route.queue, route.retry.max_attempts) for route in routes] or [(UNROUTED, UNROUTED_ATTEMPTS)]
-    return [
-        NewJob(row_id, queue, queue, payload, text_of_headers, 0, None, 0, attempts, None, key, part, None, once)
+    rows = [
+        NewJob(row_id, queue, queue, payload, text_of_headers, 0, None, 0, attempts, None, key, part)
         for row_id, (queue, attempts) in zip(ids, ways, strict=True)
+    ]
+    if once is not None:
+        # One scope for all routes: other routes may take the type when the publish is repeated.
+        rows[0] = rows[0]._replace(idempotency_key=_once(type, once), scope=UNROUTED)
+    return rows
+
+
+@flow
+def publish(
+    events: Sequence[Sequence[NewJob]], *, fresh: bool = False, drawn: Drawn | None = None
+) -> Steps[list[Enqueued]]:
+    """Add the rows of events, and answer for each row; of an event that a key already names nothing is added.
+
+    `fresh` and `drawn` as in `jobs.enqueue_many`.
+    Commits: with the caller's transaction when one is given, else its own; all or none.
+    After a crash: before commit nothing happened; running it again with the same ids adds nothing.
+    """
+    keyed = [rows[0] for rows in events if rows[0].idempotency_key is not None]
+    if not keyed:
+        return (
+            yield from jobs.enqueue_many([row for rows in events for row in rows], fresh=fresh, drawn=drawn).start()
+        )
+    found = yield from take_keys(keyed)
+    # The key is taken, and says nothing of one row alone.
+    new = [row._replace(idempotency_key=None) for rows in events if rows[0].id not in found for row in rows]
+    yield from jobs.enqueue_many(new, fresh=fresh, drawn=drawn)
+    return [
+        Enqueued(found[rows[0].id], created=False) if rows[0].id in found else Enqueued(row.id)
+        for rows in events
+        for row in rows
     ]
 
 
