@@ -416,7 +416,7 @@ class Once:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.first and isinstance(error, Exception):
+        if self.first and error is not None:
             # A transaction that is broken refuses this, and then nothing of it is ever committed.
             with suppress(HoldfastError):
                 self._store.run_in(self._tx, jobs.forget_once(self._key, self._mark), self._what)
@@ -430,7 +430,8 @@ class Once:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.first and isinstance(error, Exception):
+        # Not while the coroutine is being thrown away: nothing can be waited for then, and nothing is committed.
+        if self.first and error is not None and not isinstance(error, GeneratorExit):
             with suppress(HoldfastError):
                 await self._store.arun_in(self._tx, jobs.forget_once(self._key, self._mark), self._what)
 

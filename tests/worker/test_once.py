@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -80,6 +81,36 @@ def test_an_attempt_that_rolls_back_leaves_its_key_to_the_next(stage: Stage, col
     job = charging(stage, colour, commit, fail_once).enqueue(key="charge:1")
     stage.work(poll=0.05)
     assert (stage.state(job), said, charged(stage)) == ("done", [True, True], 1)
+
+
+@COMMITS
+@COLOURS
+def test_whatever_leaves_the_block_takes_the_key_back(stage: Stage, colour: str, commit: Any) -> None:
+    firsts: list[bool] = []
+    if colour == "async":
+
+        async def effect(job: Job) -> None:
+            async with job.transaction():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(None) as scope, job.once("charge:1") as first:
+                        firsts.append(first)
+                        if len(firsts) == 1:
+                            # It ends the block by CancelledError, and the handler goes on.
+                            scope.reschedule(0)
+                            await asyncio.sleep(60)
+    else:
+
+        def effect(job: Job) -> None:
+            with job.transaction(), suppress(SystemExit), job.once("charge:1") as first:
+                firsts.append(first)
+                if len(firsts) == 1:
+                    raise SystemExit("whatever")
+
+    handler: Handler[..., Any] = stage.hf.job(kind="effect", commit=commit)(effect)
+    for _ in range(3):
+        handler.enqueue()
+    stage.work(concurrency=1)
+    assert firsts == [True, True, False]
 
 
 @COLOURS
