@@ -165,15 +165,21 @@ class Enqueues(Base):
         ordered = self.context.commit_ordered
         return after_others(work, [(job.queue, job.key) for job in new if job.key is not None and job.queue in ordered])
 
+    def _repeat(self, adding: Adding[T]) -> Callable[[], Flow[T]]:
+        """Return what makes the repeat of an enqueue, which waits for others as the first try did."""
+        new, _, instead = adding
+        return (lambda: self._after_others(instead(), new)) if self.context.commit_ordered else instead
+
     def _run(self, adding: Adding[T], tx: Any) -> T:
-        new, work, instead = adding
-        answer = self.store.run(work, instead) if tx is None else self.store.run_in(tx, work, _named(new))
+        new, work, _ = adding
+        answer = self.store.run(work, self._repeat(adding)) if tx is None else self.store.run_in(tx, work, _named(new))
         self._tell(new, answer, tx)
         return answer
 
     async def _arun(self, adding: Adding[T], tx: Any) -> T:
-        new, work, instead = adding
-        answer = await (self.store.arun(work, instead) if tx is None else self.store.arun_in(tx, work, _named(new)))
+        new, work, _ = adding
+        own = self.store.arun(work, self._repeat(adding)) if tx is None else self.store.arun_in(tx, work, _named(new))
+        answer = await own
         self._tell(new, answer, tx)
         return answer
 
