@@ -102,6 +102,8 @@ def meant_by(call: str, named: object, everything: bool, which: Mapping[str, Any
     said = dict(which)
     state = said.pop("state", ())
     states = (state,) if isinstance(state, str) else tuple(state)
+    if "state" in which and not states:
+        raise ConfigError("state", "is empty: leave it out to mean any", state)
     return live_only(Filter(states=states, **said)), ids
 
 

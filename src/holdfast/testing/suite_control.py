@@ -477,6 +477,7 @@ def test_a_changed_time_counts_until_the_next_call_of_a_debounce(do: Do, clock: 
         lambda: admin.meant_by("hf.cancel", None, False, {"queue": None}),
         lambda: admin.meant_by("hf.cancel", None, False, {"qeue": "mail"}),
         lambda: admin.meant_by("hf.cancel", None, False, {"state": "done"}),
+        lambda: admin.meant_by("hf.cancel", None, False, {"state": []}),
         lambda: admin.meant_by("hf.cancel", "order-1", False, {}),
         lambda: admin.meant_by("hf.cancel", 7, False, {}),
         lambda: admin.meant_by("hf.cancel", None, True, {"queue": "mail"}),
