@@ -106,6 +106,16 @@ def test_what_a_function_raises_is_a_failed_attempt_of_that_message() -> None:
     assert fine == Delivered()
 
 
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_function_that_would_end_the_process_fails_its_message_alone(concurrency: int) -> None:
+    async def deliver(one: Message) -> None:
+        if one.key == "b":
+            raise SystemExit("enough")
+
+    outcomes = outcomes_of(deliver, message("a"), message("b"), message("c"), concurrency=concurrency)
+    assert outcomes == [Delivered(), Failed("SystemExit: enough"), Delivered()]
+
+
 def test_fatal_is_a_refusal_with_its_code() -> None:
     def refuses(one: Message) -> None:
         raise Fatal("no such customer", code="E42")

@@ -57,7 +57,8 @@ class Function:
             return _outcome(await self._call(message))
         except SinkDown:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # With several at the same time each is a task, and out of a task it would end the whole process.
             return _failure(error)
 
     async def _many(self, messages: Sequence[Message]) -> list[Outcome]:
@@ -96,7 +97,7 @@ def _outcome(said: object) -> Outcome:
     raise ConfigError("function", "must return None or an outcome: Delivered, Failed or Refused", said)
 
 
-def _failure(error: Exception) -> Outcome:
+def _failure(error: BaseException) -> Outcome:
     if isinstance(error, Fatal):
         return Refused(str(error), None if error.code is None else str(error.code))
     return Failed(Secrets().reason(error))
