@@ -10,7 +10,9 @@ import pytest
 
 from holdfast import admin, jobs
 from holdfast.context import Context
-from holdfast.flow import Steps, flow
+from holdfast.flow import Flow, Steps, flow
+from holdfast.jobs import lanes
+from holdfast.life.source import LearningFlow
 from holdfast.outbox import Pattern, Route, Routes, draft_of, publish, redirect, republish, rows_of, siblings
 from holdfast.sinks import Delivered, Failed, Message, Outcome, Refused, SinkDown
 from holdfast.store import Store, Stores
@@ -59,7 +61,7 @@ class Relay:
         self.delivery = Delivery(route)
         context = Context(Stores(store))
         self.breaker = Breaker("w", route.sink, context.events.emit, lambda: None)
-        self.source = RouteSource(self.delivery, self.breaker, floors=False)
+        self.source = RouteSource(self.delivery, self.breaker, floors=store.dialect.keeps_dead_rows)
         if settings is not None:
             do(jobs_settings(route.queue, settings))
             self.source.learn_settings({route.queue: settings})
@@ -67,9 +69,15 @@ class Relay:
 
     def claim(self, limit: int = 9) -> list[Lease]:
         claims = [self.source.claim({self.route.queue: 30_000}, limit, "w", turn=turn) for turn in self.source.turns()]
-        claimed = [lease for claiming in claims if claiming is not None for lease in self.do(claiming)]
+        claimed = [lease for claiming in claims if claiming is not None for lease in self._learned(claiming)]
         looking = self.source.ready(claimed) if claimed else None
-        return claimed if looking is None else self.do(looking)
+        return claimed if looking is None else self._learned(looking)
+
+    def _learned(self, work: Flow[list[Lease]]) -> list[Lease]:
+        leases: list[Lease] = self.do(work)
+        if isinstance(work, LearningFlow):
+            work.learn(leases)
+        return leases
 
     def send(self, leases: Sequence[Lease]) -> list[Any]:
         """Send what was claimed, and return what is to be written."""
@@ -323,6 +331,22 @@ def test_what_a_byte_limit_cuts_is_released_at_once(do: Do, store: Store, look: 
     relay.source.held = lambda: leases
     assert relay.claim() == [], "there is no room"
     assert relay.delivery.waits_for_room
+
+
+def test_what_a_byte_limit_cuts_is_found_by_the_next_claim(do: Do, store: Store, clock: Clock) -> None:
+    [row] = rows_for([a_route()])
+    route = a_route(in_flight_bytes=len(row.payload))
+    ids: list[str] = []
+    for _ in range(3):
+        ids.append(published(do, [route]))
+        clock.advance(60)
+    relay = Relay(do, store, route)
+    with pytest.MonkeyPatch.context() as patch:
+        # As if every claim from the front were too expensive to be made again soon.
+        patch.setattr(lanes, "EXPENSIVE_CLAIM_SECONDS", -1.0)
+        patch.setattr(lanes, "EXPENSIVE_SECONDS_PER_JOB", 0.0)
+        found = [lease.job_id for _ in ids for lease in relay.claim()]
+    assert found == ids
 
 
 def test_a_message_larger_than_every_limit_is_sent_alone(do: Do, store: Store, look: Look) -> None:

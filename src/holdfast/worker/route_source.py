@@ -9,6 +9,7 @@ from holdfast import jobs
 from holdfast.flow import Flow, Steps
 from holdfast.handlers import Registration
 from holdfast.jobs.source import JobsSource
+from holdfast.life.source import LearningFlow
 from holdfast.outbox import Route
 from holdfast.values.options import HandlerOptions
 from holdfast.values.retry import seconds
@@ -95,7 +96,8 @@ class RouteSource(JobsSource):
         if kept == len(claimed):
             return super().ready(claimed)
         self._delivery.waits_for_room = True
-        return Flow("cut", lambda: _cut(claimed[:kept], claimed[kept:]))
+        # What is cut is back below the floors.
+        return LearningFlow("cut", lambda: _cut(claimed[:kept], claimed[kept:]), self._step_back)
 
     def _learn(self, claimed: Sequence[Lease]) -> None:
         latest = sum(map(size_of, claimed)) / len(claimed)
