@@ -89,7 +89,7 @@ def test_the_same_idempotency_key_finds_the_job_again(run: Run, app: str) -> Non
         (["greet", "name=Ada", "--priority", "1000"], "priority"),
         (["greet", "name=Ada", "--priority", "high"], "not a valid integer"),
         (["greet", "name=Ada", "--delay", "soon"], "is not a duration"),
-        (["greet", "name=Ada", "--max-attempts", "0"], "max_attempts"),
+        (["greet", "name=Ada", "--max-attempts", "0"], "--max-attempts: must be"),
         (["greet", "name=Ada", "--queue", ""], "queue"),
         (["x" * 101, "--no-check"], "kind"),
     ],

@@ -32,7 +32,6 @@ def added(run: Run, app: str, *words: str, code: int = 0) -> Any:
 
 
 def test_what_an_application_declares_is_stored_and_listed_with_its_next_runs(run: Run, declaring: str) -> None:
-    assert "no schedules" in run("schedules", "list", "--app", declaring).stderr
     assert run("schedules", "sync", declaring).stdout == "nightly: created\noften: created\n"
     assert lines(run("schedules", "sync", declaring, "--json")) == [
         {"name": "nightly", "what": "same"},
@@ -48,6 +47,23 @@ def test_what_an_application_declares_is_stored_and_listed_with_its_next_runs(ru
     assert len(often["next_runs"]) == 3
     first, second, _ = map(datetime.fromisoformat, often["next_runs"])
     assert second - first == timedelta(minutes=5)
+
+
+def test_what_is_declared_and_not_stored_is_told(run: Run, declaring: str, url: str) -> None:
+    assert "no schedules: declare one" in run("schedules", "list", "--url", url).stderr
+    told = run("schedules", "list", "--app", declaring)
+    assert told.stdout == ""
+    assert "not stored yet: nightly, often." in told.stderr
+    assert f"`holdfast schedules sync {declaring}`" in told.stderr
+    assert "not stored yet: nightly." in run("schedules", "pause", "nightly", "--app", declaring, code=5).stderr
+    run("schedules", "sync", declaring)
+    assert run("schedules", "list", "--app", declaring).stderr == ""
+
+
+@pytest.mark.parametrize("command", ["list", "pause", "resume", "trigger", "remove"])
+def test_a_name_that_is_nearly_right_is_asked_about(run: Run, declaring: str, url: str, command: str) -> None:
+    run("schedules", "sync", declaring)
+    assert "did you mean nightly?" in run("schedules", command, "nitely", "--url", url, code=5).stderr
 
 
 def test_one_schedule_is_shown_whole(run: Run, declaring: str) -> None:
@@ -72,7 +88,7 @@ def test_a_schedule_is_added_by_hand_with_checked_arguments(run: Run, app: str, 
         run, app, "n", "send_receipt", "order_id=7", "--cron", "0 2 * * *", "--priority", "5"
     ).stdout.startswith("n: same")
     again = ("n", "send_receipt", "order_id=8", "--every", "15m", "--catch-up", "skip")
-    assert "defined otherwise" in added(run, app, *again, code=6).stderr
+    assert "--replace" in added(run, app, *again, code=6).stderr
     assert added(run, app, *again, "--replace", "--actor", "ada").stdout.startswith("n: changed; next run ")
     assert store.run(admin.audit())[0].actor == "ada"
     assert store.run(schedules.listed("n"))[0].every_ms == 900_000
@@ -90,7 +106,11 @@ def test_any_kind_can_be_scheduled_without_an_application(run: Run, app: str, st
 @pytest.mark.parametrize(
     "words, said",
     [
-        (("greet", "name=x"), "either cron= or every="),
+        (("greet", "name=x"), "Give either --cron or --every"),
+        (("greet", "name=x", "--cron", "0 2 * * *", "--every", "1h"), "Give either --cron or --every"),
+        (("greet", "name=x", "--every", "1h", "--timezone", "UTC"), "--timezone belongs to --cron"),
+        (("greet", "name=x", "--every", "0.1"), "--every: must be from 1 second to 366 days; got 0.1 seconds"),
+        (("greet", "name=x", "--every", "1h", "--priority", "500"), "--priority: must be a whole number"),
         (("greet", "name=x", "--cron", "0 25 * * *"), "bad hour"),
         (("greet", "name=x", "--cron", "0 2 * * *", "--timezone", "Mars/X"), "such as Europe/Berlin"),
         (("greet", "nome=x", "--every", "1h"), "nome"),

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.parse import DURATION, payload_of, texts_of
 from holdfast.cli.render import print_json
-from holdfast.cli.shared import connection_options, json_option, load_app, require_tables
+from holdfast.cli.shared import connection_options, in_options, json_option, load_app, require_tables
 from holdfast.cli.waiting import FOR_EVER, waited
 from holdfast.errors import InvalidPayload
 from holdfast.values.rows import Enqueued
@@ -65,7 +65,7 @@ def enqueue(
       holdfast enqueue shop:hf add_up order_id=9182 --wait 30s
     """
     arguments = payload_of(payload)
-    with load_app(app_name) as holdfast:
+    with load_app(app_name) as holdfast, in_options():
         bound = bind_words(holdfast, kind, arguments, texts_of(payload), check=not no_check, run_after=delay, **said)
         require_tables(holdfast.store)
         added = holdfast.enqueue_bound(bound)

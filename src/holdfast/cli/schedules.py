@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,19 +14,24 @@ from holdfast.cli.enqueue import bind_words
 from holdfast.cli.parse import DURATION, payload_of, texts_of
 from holdfast.cli.render import Column, moment, plural, print_fields, print_json, print_notes, print_table
 from holdfast.cli.shared import (
+    Exit,
+    Failure,
     actor_name,
     actor_option,
     connection_options,
     current,
+    did_you_mean,
+    in_options,
     json_option,
     load_app,
     open_store,
     require_tables,
 )
 from holdfast.cli.stores import plain_app
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, ScheduleNotFound
 from holdfast.schedules import CATCH_UPS, CatchUp, Schedule, Stored
 from holdfast.schedules.syncing import prints_of
+from holdfast.store import Store
 from holdfast.values.ids import new_id
 from holdfast.worker import registry
 
@@ -55,14 +62,42 @@ def list_command(name: str | None, runs: int, as_json: bool) -> None:
       holdfast schedules list --app shop:hf
       holdfast schedules list nightly --runs 10 --app shop:hf
     """
-    with open_store() as store:
+    with _open_for(name) as store:
         found = store.run(flows.listed(name))
+    only_declared = [] if name else [one for one in _declared() if one not in {stored.name for stored in found}]
     if as_json:
         print_json(one.to_dict() | {"next_runs": _runs(one, runs)} for one in found)
-    elif name is None:
-        _print_all(found)
-    else:
+    elif found and name is not None:
         _print_one(found[0], runs)
+    elif found or not only_declared:
+        _print_all(found)
+    if only_declared:
+        print_notes([_not_stored(only_declared)])
+
+
+def _declared() -> list[str]:
+    """Name the schedules in the code of the application, where --app says which one that is."""
+    name = current().app
+    return list(load_app(name).context.schedules) if name else []
+
+
+def _not_stored(names: Iterable[str]) -> str:
+    how = f"start a worker, or run `holdfast schedules sync {current().app}`"
+    return f"declared, and not stored yet: {', '.join(names)}. To store them, {how}"
+
+
+@contextmanager
+def _open_for(name: str | None) -> Iterator[Store]:
+    """Open the store; where no schedule has this name, say which one may be meant, or that it is not stored yet."""
+    declared = _declared()
+    with open_store() as store:
+        try:
+            yield store
+        except ScheduleNotFound as error:
+            stored = [one.name for one in store.run(flows.listed())]
+            near = did_you_mean(error.schedule, sorted({*stored, *declared}))
+            hint = _not_stored([error.schedule]) if error.schedule in declared else near
+            raise Failure(str(error), Exit.NOT_FOUND, hint) from error
 
 
 def _runs(one: Stored, count: int) -> list[Any]:
@@ -149,10 +184,15 @@ def add(
       holdfast schedules add nightly report day=yesterday --cron "0 2 * * *" --timezone Europe/Berlin --app shop:hf
       holdfast schedules add sweep clean_up --every 15m --catch-up skip --app shop:hf
     """
+    if (cron is None) == (every is None):
+        hint = 'such as --cron "0 2 * * *", or --every 15m'
+        raise Failure("when is it to run? Give either --cron or --every", Exit.USAGE, hint)
+    if every is not None and timezone is not None:
+        raise Failure("--timezone belongs to --cron; --every counts in UTC", Exit.USAGE, "leave --timezone out")
     arguments = payload_of(payload)
     app = current().application()
     check = app is not None and not no_check
-    with app or plain_app() as holdfast:
+    with in_options(), app or plain_app() as holdfast:
         bound = bind_words(holdfast, kind, arguments, texts_of(payload), check=check, run_after=delay, **said)
         made = Schedule.of(name, bound.new_job(""), cron=cron, every=every, timezone=timezone, catch_up=catch_up)
         require_tables(holdfast.store)
@@ -175,7 +215,7 @@ def pause(name: str, actor: str | None, as_json: bool) -> None:
     Example:
       holdfast schedules pause nightly --app shop:hf
     """
-    with open_store() as store:
+    with _open_for(name) as store:
         store.run(flows.pause(name, actor_name(actor)))
     _tell(as_json, name, "paused")
 
@@ -194,7 +234,7 @@ def resume(name: str, actor: str | None, as_json: bool) -> None:
     Example:
       holdfast schedules resume nightly --app shop:hf
     """
-    with open_store() as store:
+    with _open_for(name) as store:
         stored = store.run(flows.resume(name, actor_name(actor)))
     _tell(as_json, name, "resumed", stored.next_at)
 
@@ -211,7 +251,7 @@ def trigger(name: str, actor: str | None, as_json: bool) -> None:
     Example:
       holdfast schedules trigger nightly --app shop:hf
     """
-    with open_store() as store:
+    with _open_for(name) as store:
         added = store.run(flows.trigger(name, new_id(), actor_name(actor)))
     if as_json:
         return print_json([{"name": name, "id": added.id, "created": added.created}])
@@ -234,7 +274,7 @@ def remove(name: str, actor: str | None, as_json: bool) -> None:
     Example:
       holdfast schedules remove nightly --app shop:hf
     """
-    with open_store() as store:
+    with _open_for(name) as store:
         store.run(flows.remove(name, actor_name(actor)))
         live = [one for one in store.run(registry.workers()) if one.status != "dead" and name in prints_of(one.info)]
     _tell(as_json, name, "removed")

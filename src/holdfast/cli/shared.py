@@ -361,6 +361,23 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 
+@contextmanager
+def in_options() -> Iterator[None]:
+    """Tell of a value that breaks a rule as it was typed: by its option, and a time in seconds."""
+    try:
+        yield
+    except errors.ConfigError as error:
+        name = {"run_after": "delay"}.get(error.field, error.field)
+        params = click.get_current_context().command.params
+        option = next((one.opts[0] for one in params if isinstance(one, click.Option) and one.name == name), None)
+        if option is None:
+            raise
+        said = str(error).removeprefix(error.field)
+        if isinstance(error.value, timedelta):
+            said = f": {error.rule}; got {error.value.total_seconds():g} seconds"
+        raise Failure(_one_line(f"{option}{said}"), Exit.USAGE, trace=_trace()) from error
+
+
 def looks(interval: timedelta, duration: timedelta | None) -> Iterator[None]:
     """Yield once for each look at the database, and sleep for `interval` in between, until `duration` is over."""
     deadline = None if duration is None else time.monotonic() + duration.total_seconds()

@@ -42,7 +42,10 @@ def add(schedule: Schedule, actor: str | None, *, over: bool = False) -> Steps[L
     if there and there[0].fingerprint == schedule.fingerprint:
         return "same"
     if there and not over:
-        raise Conflict(f"Schedule {schedule.name} is there already, defined otherwise. Say that it is to be replaced.")
+        raise Conflict(
+            f"Schedule {schedule.name} is there already, with another definition. Replace it (--replace), or choose "
+            "another name."
+        )
     storing = replace(schedule, there[0], "hand", now) if there else store_new(schedule, "hand", now)
     if not (yield from storing):
         raise changing(schedule.name)
