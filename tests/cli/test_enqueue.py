@@ -115,3 +115,10 @@ def test_without_tables_it_says_what_to_run(run: Run, app: str, place: object) -
     for path in Path(".").glob("shop.db*"):
         path.unlink()
     assert "holdfast migrate apply" in run("enqueue", app, "greet", "name=Ada", code=3).stderr
+
+
+def test_a_queue_that_nobody_knows_is_told(run: Run, app: str, store: Store) -> None:
+    told = run("enqueue", app, "greet", "name=Ada", "--queue", "mial")
+    assert "no worker serves queue mial, and there are no jobs of it; did you mean mail?" in told.stderr
+    assert store.run(admin.show(told.stdout.strip())).queue == "mial"
+    assert run("enqueue", app, "greet", "name=Ada", "--queue", "mail").stderr == ""

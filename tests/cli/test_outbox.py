@@ -158,7 +158,10 @@ def test_events_that_waited_for_a_route_are_sent_on(run: Run, hf: Holdfast) -> N
     hf.publish("user.created", 1)
     warned = run("doctor", *SHOP, code=7).stdout
     assert "1 event that no route takes: user.created" in warned
-    run("outbox", "republish", "--unrouted", "--to", "backup", "--yes", *SHOP)
+    told = run("outbox", "republish", "--unrouted", "--dry-run", *SHOP)
+    assert told.stdout == "would publish 0 events again, of 1 delivery\n"
+    assert told.stderr.startswith("no route takes user.created: ")
+    assert run("outbox", "republish", "--unrouted", "--to", "backup", "--yes", *SHOP).stderr == ""
     relay(hf, 2)
     assert [message.event.data for message in taken] == [1]
     run("outbox", "republish", "--unrouted", "--to", "backup", "--yes", *SHOP, code=5)
@@ -195,7 +198,10 @@ def test_routes_are_listed_paused_and_resumed(run: Run, hf: Holdfast) -> None:
     assert told["backup"]["paused"] is None
     assert "resumed" in run("routes", "resume", "orders", *SHOP).stdout
     assert "was not paused" in run("routes", "resume", "route:orders", *SHOP).stdout
-    assert "no worker serves queue route:order," in run("routes", "pause", "order", *SHOP).stderr
+    for command in ("resume", "pause"):
+        warned = run("routes", command, "orderz", *SHOP).stderr
+        assert warned == "no worker serves route orderz, and there are no events for it; did you mean orders?\n"
+    assert run("routes", "resume", "orders", "orderz", *SHOP).stderr == ""
     assert "which application" in run("routes", "list", "--url", "sqlite:///shop.db", code=2).stderr
 
 

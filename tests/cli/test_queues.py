@@ -128,3 +128,16 @@ def test_a_line_is_stopped_by_hand(run: Run, app: str, store: Store) -> None:
     run("lines", "stop", "orders", "a", "--app", app)
     assert store.run(lines.claim("orders", STOP, limit=9)).leases == []
     assert "by hand" in run("doctor", "--app", app, code=7).stdout
+
+
+def test_a_change_of_a_queue_that_nobody_knows_is_made_with_a_warning(run: Run, shop: str) -> None:
+    assert run("queues", "set", "stripe", "--concurrency", "5", "--app", shop).stderr == ""
+    told = run("queues", "set", "stripee", "--concurrency", "5", "--app", shop)
+    assert told.stdout.startswith("stripee: ")
+    assert "no worker serves queue stripee, and there are no jobs of it; did you mean stripe?" in told.stderr
+
+
+def test_to_resume_a_name_that_nobody_knows_gives_a_hint(run: Run, shop: str) -> None:
+    run("queues", "set", "stripe", "--concurrency", "5", "--app", shop)
+    assert "did you mean stripe?" in run("queues", "resume", "strype", "--app", shop).stderr
+    assert run("queues", "resume", "stripe", "--app", shop).stderr == ""

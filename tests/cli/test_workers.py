@@ -91,12 +91,19 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.usefixtures("started")
+def test_a_queue_that_the_code_does_not_speak_of_is_told(run: Run, app: str) -> None:
+    told = run("worker", app, "--queues", "mial,default").stderr
+    assert "WARNING queue mial is not declared, and no handler's; did you mean mail?" in told
+    assert "queue default" not in told
+
+
 def test_the_options_reach_the_worker(run: Run, app: str, started: dict[str, Any]) -> None:
     words = (
         "--queues mail,default --concurrency 7 --poll 0.5 --drain 2m --processes 2 --name web --lease 45 --no-notify"
     )
     run("worker", app, *words.split())
-    holdfast = started.pop("app")
+    holdfast = started.pop("app").worker.func.__self__
     assert started == {
         "queues": ["mail", "default"],
         "concurrency": 7,

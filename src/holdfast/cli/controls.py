@@ -12,8 +12,8 @@ import click
 
 from holdfast.admin.cancelling import too_late
 from holdfast.admin.picking import LIVE
+from holdfast.cli.names import unknown
 from holdfast.cli.parse import DURATION, MOMENT, POINT_IN_TIME
-from holdfast.cli.pauses import Asked
 from holdfast.cli.render import plural, print_json, print_notes
 from holdfast.cli.shared import Exit, Failure, actor_option, confirm, connection_options, failure_of, json_option
 from holdfast.cli.stores import Opened, open_desk, store_option
@@ -131,7 +131,7 @@ def change(
             return at.desk.change_all(wanted, new, who, limit, dry_run)
 
         # Before the move: after it, the moved jobs themselves would be jobs of that queue.
-        notes = [] if to_queue is None else Asked((("queue", to_queue),), who, asked.dry_run).unknown(at.store)
+        notes = [] if to_queue is None else unknown(at.store, [("queue", to_queue)])
         answer = _acted(at, asked, act, Changed(), "Change")
     if asked.as_json:
         print_json([{"dry_run": asked.dry_run} | answer.to_dict() | {"change": new.given()} | at.label])

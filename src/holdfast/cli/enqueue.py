@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.names import declared_queues, unknown
 from holdfast.cli.parse import DURATION, payload_of, texts_of
-from holdfast.cli.render import print_json
+from holdfast.cli.render import print_json, print_notes
 from holdfast.cli.shared import connection_options, in_options, json_option, load_app, require_tables
 from holdfast.cli.waiting import FOR_EVER, waited
 from holdfast.errors import InvalidPayload
@@ -68,7 +69,10 @@ def enqueue(
     with load_app(app_name) as holdfast, in_options():
         bound = bind_words(holdfast, kind, arguments, texts_of(payload), check=not no_check, run_after=delay, **said)
         require_tables(holdfast.store)
+        queue = said["queue"]
+        notes = unknown(holdfast.store, [("queue", queue)], declared_queues(holdfast)) if queue else []
         added = holdfast.enqueue_bound(bound)
+        print_notes(notes)
         if not as_json:
             _tell(added, err=wait is not None)
         result = {} if wait is None else {"result": waited(holdfast, added.id, wait)}

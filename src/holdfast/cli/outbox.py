@@ -11,7 +11,7 @@ import click
 from holdfast import admin, jobs
 from holdfast import outbox as events
 from holdfast.cli.parse import MOMENT, ROW_ID
-from holdfast.cli.render import Column, age, one_line, plural, print_fields, print_json, print_table
+from holdfast.cli.render import Column, age, one_line, plural, print_fields, print_json, print_notes, print_table
 from holdfast.cli.shared import (
     Exit,
     Failure,
@@ -232,7 +232,8 @@ def republish(
     said["states"] = said["states"] or (("pending",) if unrouted else ())
     wanted = admin.Filter(outbox=True, queue=queue, created_after=since, created_before=until, **said)
     target = to or (None if route is None else route.removeprefix(ROUTE_PREFIX))
-    ways = _ways(target)
+    untaken: set[str] = set()
+    ways = _noting(_ways(target), untaken)
     with open_store() as store:
         count = store.run(admin.count_jobs(wanted))
         if not count:
@@ -241,6 +242,10 @@ def republish(
         if not dry_run:
             confirm(f"Publish the events of {plural(meant, 'delivery', 'deliveries')} again?", yes)
         done = _republish(store, wanted, ways, meant, actor_name(actor), dry_run)
+    if untaken:
+        print_notes(
+            [f"no route takes {', '.join(sorted(untaken))}: declare one with hf.route(…), or name one with --to"]
+        )
     if as_json:
         return print_json(one | {"dry_run": dry_run} for one in done)
     word = "would publish" if dry_run else "published"
@@ -253,6 +258,18 @@ def _ways(target: str | None) -> Callable[[str], Sequence[Route]]:
         route = named_route(target)
         return lambda type: (route,)
     return named_app("Its routes say where events go.").context.routes.taking
+
+
+def _noting(ways: Callable[[str], Sequence[Route]], untaken: set[str]) -> Callable[[str], Sequence[Route]]:
+    """Note the types that go no way, so that the command can say why their events stay."""
+
+    def noted(type: str) -> Sequence[Route]:
+        routes = ways(type)
+        if not routes:
+            untaken.add(type)
+        return routes
+
+    return noted
 
 
 def _republish(

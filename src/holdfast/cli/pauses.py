@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from holdfast import admin, jobs, lines
+from holdfast import admin, jobs
 from holdfast.cli.render import plural
-from holdfast.cli.shared import Exit, Failure, actor_name, did_you_mean
+from holdfast.cli.shared import Exit, Failure, actor_name
 from holdfast.store import Store
 from holdfast.values.pauses import Pause, Scope
-from holdfast.worker import registry
 
 Done = Literal["paused", "was paused", "would pause", "resumed", "was not paused", "would resume"]
-_LIVE = ("pending", "waiting", "leased")
 
 
 class Told(NamedTuple):
@@ -68,6 +66,11 @@ class Asked:
             told.append(Told(*one, done, now.get(one), due.get(one, 0)))
         return told
 
+    def unpaused(self, store: Store) -> list[tuple[Scope, str]]:
+        """Return what is meant and is not paused."""
+        paused = _paused(store)
+        return [one for one in self.meant if one not in paused]
+
     def resume(self, store: Store) -> list[Told]:
         before, due = _paused(store), {(one.scope, one.name): one.due for one in store.run(admin.held_up())}
         told: list[Told] = []
@@ -77,25 +80,6 @@ class Asked:
             told.append(Told(*one, done, before.get(one), due.get(one, 0)))
         return told
 
-    def unknown(self, store: Store) -> list[str]:
-        """Warn of names that nobody knows: the pause of a misspelt queue holds nothing up."""
-        infos = [worker.info for worker in store.run(registry.workers()) if worker.status != "dead"]
-        known = {
-            "queue": {str(name) for info in infos for name in info.get("queues", ())} | set(store.run(lines.stored())),
-            "kind": {str(name) for info in infos for name in info.get("kinds", ())},
-        }
-        return [
-            f"no worker {'serves' if scope == 'queue' else 'handles'} {scope} {name}, and there are no jobs of it"
-            + (f"; {hint}" if (hint := did_you_mean(name, known[scope])) else "")
-            for scope, name in self.meant
-            if name not in known[scope] and not _has_jobs(store, scope, name)
-        ]
-
 
 def _paused(store: Store) -> dict[tuple[Scope, str], Pause]:
     return {(one.scope, one.name): one for one in store.run(jobs.pauses())}
-
-
-def _has_jobs(store: Store, scope: Scope, name: str) -> bool:
-    live = admin.Filter(_LIVE, queue=name) if scope == "queue" else admin.Filter(_LIVE, kind=name)
-    return bool(store.run(admin.list_jobs(live, limit=1)))

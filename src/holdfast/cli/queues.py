@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast import admin, jobs, lines
+from holdfast.cli.names import declared_queues, unknown
 from holdfast.cli.parse import DURATION
 from holdfast.cli.pauses import Asked, Told
 from holdfast.cli.render import Column, moment, print_json, print_notes, print_table
@@ -180,8 +181,11 @@ def set_command(name: str, dry_run: bool, actor: str | None, as_json: bool, **sa
     with open_store() as store:
         if given.get("ordered") == "commit":
             store.dialect.require_commit_order()
+        # Before the change: what is stored of a queue makes it known.
+        notes = unknown(store, [("queue", name)], declared_queues(load_app(app)) if (app := current().app) else ())
         before, now = store.run(admin.change_queue(name, given, actor_name(actor), dry_run))
     _report({name: (before, now)}, dry_run, as_json)
+    print_notes(notes)
 
 
 def _value(value: Any) -> Any:
@@ -269,7 +273,7 @@ def pause(as_json: bool, reason: str | None, **said: Any) -> None:
     asked = Asked.of(**said)
     with open_store() as store:
         told = asked.pause(store, reason)
-        notes = asked.unknown(store)
+        notes = unknown(store, asked.meant)
     _tell(told, as_json)
     print_notes(notes)
 
@@ -286,8 +290,10 @@ def resume(as_json: bool, **said: Any) -> None:
     """
     asked = Asked.of(**said)
     with open_store() as store:
+        notes = unknown(store, asked.unpaused(store))
         told = asked.resume(store)
     _tell(told, as_json)
+    print_notes(notes)
 
 
 def _tell(told: list[Told], as_json: bool) -> None:

@@ -7,9 +7,18 @@ from typing import Any
 import click
 
 from holdfast import admin, jobs
+from holdfast.cli.names import unknown
 from holdfast.cli.pauses import Asked, Told
 from holdfast.cli.render import Column, age, print_json, print_notes, print_table
-from holdfast.cli.shared import actor_option, connection_options, json_option, named_app, open_store
+from holdfast.cli.shared import (
+    actor_option,
+    connection_options,
+    current,
+    json_option,
+    load_app,
+    named_app,
+    open_store,
+)
 from holdfast.outbox import Route
 from holdfast.values.reserved import ROUTE_PREFIX, route_of
 
@@ -86,10 +95,10 @@ def pause(names: tuple[str, ...], reason: str | None, dry_run: bool, actor: str 
     """
     asked = _asked(names, dry_run, actor)
     with open_store() as store:
-        unknown = asked.unknown(store)
+        notes = unknown(store, asked.meant, _declared())
         told = asked.pause(store, reason)
     _print(told, as_json)
-    print_notes(unknown)
+    print_notes(notes)
 
 
 @routes.command()
@@ -107,8 +116,16 @@ def resume(names: tuple[str, ...], dry_run: bool, actor: str | None, as_json: bo
     """
     asked = _asked(names, dry_run, actor)
     with open_store() as store:
+        notes = unknown(store, asked.unpaused(store), _declared())
         told = asked.resume(store)
     _print(told, as_json)
+    print_notes(notes)
+
+
+def _declared() -> set[str]:
+    """Name the queues of the routes that the application declares, where --app says which one that is."""
+    app = current().app
+    return {route.queue for route in load_app(app).context.routes} if app else set()
 
 
 def _asked(names: tuple[str, ...], dry_run: bool, actor: str | None) -> Asked:

@@ -15,15 +15,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from holdfast.cli.names import declared_queues
 from holdfast.cli.parse import DURATION
 from holdfast.cli.schemas import ForeignSchema
-from holdfast.cli.shared import Exit, Failure, connection_options, current, hidden, load_app, require_tables
+from holdfast.cli.shared import (
+    Exit,
+    Failure,
+    connection_options,
+    current,
+    did_you_mean,
+    hidden,
+    load_app,
+    require_tables,
+)
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store import Store, Stores
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.worker import Worker
+
+log = logging.getLogger("holdfast")
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -72,6 +84,7 @@ def worker(
         options["receive"] = False
     if queues is not None:
         options["queues"] = queue_names(queues)
+        _warn_of_unknown(options["queues"], declared_queues(holdfast))
     serve(Serving(holdfast.stores, partial(holdfast.worker, relay=not no_relay)), processes, options)
 
 
@@ -125,6 +138,14 @@ def queue_names(text: str, option: str = "--queues") -> list[str]:
     if not all(names):
         raise click.BadParameter(f"{text!r} has an empty name", param_hint=option)
     return names
+
+
+def _warn_of_unknown(queues: list[str], declared: set[str]) -> None:
+    """Warn of queues that the code does not speak of: jobs may come from elsewhere, or the name is misspelt."""
+    for name in queues:
+        if name not in declared:
+            hint = did_you_mean(name, sorted(declared))
+            log.warning("queue %s is not declared, and no handler's%s", name, hint and f"; {hint}")
 
 
 def set_up_logging(level: str, as_json: bool) -> None:
