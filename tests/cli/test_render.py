@@ -9,7 +9,7 @@ from rich.console import Console
 
 from holdfast.admin.desk import typed_id
 from holdfast.cli.parse import DURATION, MOMENT
-from holdfast.cli.render import Column, age, clean, plain_lines, write_table
+from holdfast.cli.render import Column, age, clean, error_line, plain_lines, write_table
 from holdfast.errors import ConfigError
 from holdfast.values.ids import new_id
 
@@ -47,6 +47,23 @@ def test_a_table_fits_80_columns_and_never_cuts_an_id() -> None:
     assert job_id in out.getvalue()
     assert "3 m 12 s" in out.getvalue()
     assert "…" in out.getvalue()
+
+
+SPARING = [Column("id", whole=True), Column("kind"), Column("queue", spare=True), Column("unset"), Column("error")]
+
+
+@pytest.mark.parametrize("width, titles", [(75, ["id", "kind", "error"]), (120, ["id", "kind", "queue", "error"])])
+def test_empty_columns_are_left_out_and_spare_ones_where_there_is_no_room(width: int, titles: list[str]) -> None:
+    out = io.StringIO()
+    row = [new_id(), "recalculate_it", "recommendations", "", "ValueError: no such order"]
+    write_table(Console(file=out, width=width), SPARING, [row, row])
+    assert out.getvalue().splitlines()[0].split() == titles
+    assert "recalculate_it" in out.getvalue()
+
+
+def test_an_error_of_ours_goes_without_its_module() -> None:
+    assert error_line("holdfast.errors.StepFailed", "no\nway") == "StepFailed: no way"
+    assert error_line("shop.errors.Lost", "it") == "shop.errors.Lost: it"
 
 
 def test_markup_in_a_cell_is_text() -> None:

@@ -11,7 +11,7 @@ import click
 from holdfast import admin
 from holdfast.cli.jobs import filter_options, show_job, told_of
 from holdfast.cli.parse import ROW_ID
-from holdfast.cli.render import Column, age, one_line, plural, print_json, print_notes, print_table
+from holdfast.cli.render import Column, age, error_line, plural, print_json, print_notes, print_table
 from holdfast.cli.shared import Exit, Failure, actor_option, confirm, connection_options, json_option, named_route
 from holdfast.cli.stores import Opened, open_desk, store_option
 from holdfast.life.listing import Replays, Wanted
@@ -59,7 +59,8 @@ def list_command(limit: int, after: str | None, as_json: bool, **said: Any) -> N
         return print_notes(told)
     now = datetime.now(UTC)
     rows = [(j.id, j.kind, j.queue, age(now - (j.finished_at or now)), _error(j.last_error)) for j in found]
-    columns = [Column("id", whole=True), Column("kind"), Column("queue"), Column("died", whole=True), Column("error")]
+    columns = [Column("id", whole=True), Column("kind"), Column("queue", spare=True)]
+    columns += [Column("died", whole=True), Column("error")]
     print_table(columns, rows, empty="no dead letters found")
     print_notes(told)
     if len(found) == limit:
@@ -73,7 +74,7 @@ def _told(at: Opened) -> list[str]:
 
 
 def _error(error: dict[str, Any] | None) -> str:
-    return "" if error is None else one_line(f"{error.get('type')}: {error.get('message')}")
+    return "" if error is None else error_line(error.get("type"), error.get("message"))
 
 
 @dead.command()
@@ -99,7 +100,7 @@ def groups(limit: int, as_json: bool, **said: Any) -> None:
         return print_notes(told)
     now = datetime.now(UTC)
     rows = [
-        (g.group, g.count, g.kind, f"{age(now - g.last_at)} ago", one_line(f"{g.error_type}: {g.error_message}"))
+        (g.group, g.count, g.kind, f"{age(now - g.last_at)} ago", error_line(g.error_type, g.error_message))
         for g in found
     ]
     columns = [Column("group", whole=True), Column("count", whole=True, right=True)]

@@ -11,7 +11,7 @@ import click
 from holdfast import admin, jobs
 from holdfast import outbox as events
 from holdfast.cli.parse import MOMENT, ROW_ID
-from holdfast.cli.render import Column, age, one_line, plural, print_fields, print_json, print_notes, print_table
+from holdfast.cli.render import Column, age, error_line, plural, print_fields, print_json, print_notes, print_table
 from holdfast.cli.shared import (
     Exit,
     Failure,
@@ -98,13 +98,14 @@ def list_command(
         click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
 
 
-COLUMNS = [Column("id", whole=True), *map(Column, ("type", "route", "state", "tries", "published", "error"))]
+COLUMNS = [Column("id", whole=True), Column("type"), Column("route"), Column("state", whole=True)]
+COLUMNS += [Column("tries", spare=True), Column("published", spare=True), Column("error")]
 
 
 def _as_row(one: DeliveryView) -> tuple[str, ...]:
     job, error = one.job, one.job.last_error
     route = "(none)" if job.queue == UNROUTED else one.route
-    said = "" if error is None else one_line(f"{error.get('type')}: {error.get('message')}")
+    said = "" if error is None else error_line(error.get("type"), error.get("message"))
     type = "(no event)" if one.event is None else one.event.type
     return (job.id, type, route, job.state, str(job.attempts), f"{age(datetime.now(UTC) - job.created_at)} ago", said)
 

@@ -112,8 +112,8 @@ def list_queues(as_json: bool) -> None:
     columns = [
         Column("queue", whole=True),
         Column("stored"),
-        Column("held"),
-        Column("changed by"),
+        Column("held", spare=True),
+        Column("changed by", spare=True),
         Column("the code says"),
         Column("paused"),
     ]

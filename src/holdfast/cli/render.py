@@ -33,13 +33,18 @@ _STYLES = {
 }
 
 
+# What a column needs to be of use, when it is cut short.
+READABLE = 12
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; one with `whole` is never cut short."""
+    """A column of a table; one with `whole` is never cut short, a `spare` one is left out of a narrow terminal."""
 
     title: str
     whole: bool = False
     right: bool = False
+    spare: bool = False
 
 
 def moment(at: datetime | None) -> str:
@@ -79,6 +84,7 @@ def write_table(console: Console, columns: Sequence[Column], cells: Sequence[Seq
     from rich.table import Table
     from rich.text import Text
 
+    columns, cells = _roomy(columns, cells, console.width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for column, width in zip(columns, fitted(columns, cells, console.width), strict=True):
         side: Literal["left", "right"] = "right" if column.right else "left"
@@ -90,11 +96,31 @@ def write_table(console: Console, columns: Sequence[Column], cells: Sequence[Seq
     console.print(table, soft_wrap=False, crop=False)
 
 
+def _roomy(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int
+) -> tuple[list[Column], list[list[str]]]:
+    """Leave out columns that hold nothing, and spare ones, from the right, until the others can be read."""
+    kept = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in cells)]
+    spares = [i for i in kept if columns[i].spare]
+    while True:
+        shown = [columns[i] for i in kept], [[row[i] for i in kept] for row in cells]
+        if not spares or not _cramped(*shown, room):
+            return shown
+        kept.remove(spares.pop())
+
+
+def _cramped(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -> bool:
+    widths = fitted(columns, cells, room)
+    return any(width < min(READABLE, natural) for width, natural in zip(widths, _natural(columns, cells), strict=True))
+
+
+def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(text) for text in (column.title, *(row[i] for row in cells))) for i, column in enumerate(columns)]
+
+
 def fitted(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -> list[int]:
     """Give each column its width: whole ones what they need, the others fair shares of the rest."""
-    natural = [
-        max(len(text) for text in (column.title, *(row[i] for row in cells))) for i, column in enumerate(columns)
-    ]
+    natural = _natural(columns, cells)
     loose = sorted((i for i, column in enumerate(columns) if not column.whole), key=lambda i: natural[i])
     left = room - 2 * (len(columns) - 1) - sum(width for i, width in enumerate(natural) if i not in loose)
     widths = list(natural)
@@ -103,6 +129,11 @@ def fitted(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int)
         widths[i] = max(min(natural[i], left // (len(loose) - taken)), 4)
         left -= widths[i]
     return widths
+
+
+def error_line(type: object, message: object) -> str:
+    """Write an error in one line; of our own types the name is enough."""
+    return one_line(f"{str(type).removeprefix('holdfast.errors.')}: {message}")
 
 
 def print_fields(pairs: Iterable[tuple[str, object]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -12,7 +12,7 @@ import click
 from holdfast import schedules as flows
 from holdfast.cli.enqueue import bind_words
 from holdfast.cli.parse import DURATION, payload_of, texts_of
-from holdfast.cli.render import Column, moment, plural, print_fields, print_json, print_notes, print_table
+from holdfast.cli.render import Column, age, moment, plural, print_fields, print_json, print_notes, print_table
 from holdfast.cli.shared import (
     Exit,
     Failure,
@@ -109,14 +109,18 @@ def _runs(one: Stored, count: int) -> list[Any]:
 
 
 def _print_all(found: list[Stored]) -> None:
-    columns = [Column("name", whole=True), Column("when", whole=True), Column("kind"), Column("queue")]
-    columns += [Column("next", whole=True), Column("last", whole=True)]
-    rows = [(one.name, one.timetable, one.kind, one.queue, _next(one), moment(one.last_at) or "never") for one in found]
+    columns = [Column("name", whole=True), Column("when", whole=True), Column("kind")]
+    columns += [Column("queue", spare=True), Column("next", whole=True), Column("last", whole=True)]
+    rows = [(one.name, one.timetable, one.kind, one.queue, _next(one), _last(one)) for one in found]
     print_table(columns, rows, empty="no schedules: declare one with hf.schedule(…), or `holdfast schedules add`")
 
 
 def _next(one: Stored) -> str:
     return "paused" if one.paused_at is not None else moment(one.next_at)
+
+
+def _last(one: Stored) -> str:
+    return "never" if one.last_at is None else f"{age(datetime.now(UTC) - one.last_at)} ago"
 
 
 def _print_one(one: Stored, runs: int) -> None:
