@@ -158,6 +158,21 @@ def test_priority_time_and_queue_are_changed(run: Run, app: str, store: Store) -
     assert [lease.job_id for lease in claim(store, queue="default")] == [job]
 
 
+def test_show_says_what_was_changed(run: Run, app: str, store: Store) -> None:
+    [job] = add(store)
+    assert "done by hand" not in run("jobs", "show", job, "--app", app).stdout
+    run("jobs", "change", job, "--priority", "7", "--to-queue", "default", "--actor", "ann", "--app", app)
+    run("jobs", "change", job, "--delay", "1h", "--actor", "ann", "--app", app)
+    run("jobs", "change", job, "--delay", "0", "--actor", "ann", "--app", app)
+    run("jobs", "change", job, "--at", "2030-05-01T12:30", "--actor", "ann", "--app", app)
+    _, _, told = run("jobs", "show", job, "--app", app).stdout.partition("\ndone by hand\n")
+    at, now, later, first = told.splitlines()
+    assert first.endswith("  change by ann: priority 0 → 7, queue mail → default")
+    assert later.endswith(" → 1 h 0 m later")
+    assert now.endswith(" → at once")
+    assert at.endswith(" → 2030-05-01 12:30:00")
+
+
 def test_a_change_by_filter_tells_what_it_left_alone(run: Run, app: str, store: Store) -> None:
     [running] = add(store)
     claim(store)

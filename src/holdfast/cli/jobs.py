@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast import admin
+from holdfast.cli.audit import print_audit
 from holdfast.cli.controls import cancel, change
 from holdfast.cli.family import print_family
 from holdfast.cli.follow import Change, Follower, changed_at
@@ -192,8 +193,7 @@ def show_job(job_id: str, as_json: bool, dead: bool = False) -> None:
         return
     _print_job(job)
     print_family(family)
-    for line in lines:
-        click.echo(f"{moment(line.at)}  {line.action} by {clean(line.actor or 'somebody')}")
+    print_audit(lines)
 
 
 def _print_job(job: JobView) -> None:
