@@ -87,6 +87,8 @@ def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_option
     chains = {"waits_moved", "waits_end", "joins_orphans"}
     # Those who wait may mark the jobs of some queues only.
     waits = {"results_mark"}
+    # What is read of runs by hand, and a journal from some row on.
+    runs = {"journal_read", "runs_named", "runs_list"}
     assert (
         set(optional(dialect))
         == admin
@@ -95,6 +97,7 @@ def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_option
         | lines
         | chains
         | waits
+        | runs
     )
 
 
