@@ -71,7 +71,7 @@ def test_every_query_is_valid_on_the_migrated_server(store: Store) -> None:
             for given in variants(store, name):
                 for part in store.dialect.queries[name].chosen(given, clock_is_told=True):
                     compiled = compile_statement(part, "format")
-                    args = ["[]" if arg in texts else 1 if arg == "limit" else None for arg in compiled.names]
+                    args = ["[]" if arg in texts else 1 if arg in ("limit", "few") else None for arg in compiled.names]
                     # A setting of the session cannot be explained, and does no harm.
                     explain = "" if compiled.sql.startswith("set session ") else "explain "
                     cursor.execute(f"{explain}{compiled.sql}", args)

@@ -317,10 +317,10 @@ def test_an_outcome_that_the_driver_fails_at_costs_itself_alone(sqlite_stage: St
         [source] = worker.sources
         settle = source.settle
 
-        def choosy(ends: Any, by: str) -> Any:
+        def choosy(ends: Any, by: str, leases: Any = ()) -> Any:
             if any("poison" in (one.result or "") for one in ends):
                 raise TypeError("a driver that cannot encode this")
-            return settle(ends, by)
+            return settle(ends, by, leases)
 
         source.settle = choosy  # type: ignore[method-assign]
         await stage.until_empty()

@@ -138,5 +138,5 @@ def test_an_executor_that_is_not_in_the_list_is_refused_at_the_start(
 
     async def body(_: Worker) -> None: ...
 
-    with pytest.raises(ConfigError, match=r"executor: must be one of handler, bulk, batches.*guesswork"):
+    with pytest.raises(ConfigError, match=r"executor: must be one of handler, bulk, relay, run, batches.*guesswork"):
         work(batched, body)

@@ -148,6 +148,7 @@ def test_a_slot_whose_turn_is_cut_short_lets_another_sprint() -> None:
 
 class InBatches(Acts):
     batch_limit = 10
+    takes_stints = False
 
     def batch_of(self, first: Any) -> int:
         return 10

@@ -332,8 +332,7 @@ class Worker:
         """Give the buffer back, let handlers finish, release what is left, write every outcome."""
         deadline = time.monotonic() + self.drain
         released = self.holdings.give_back(self.holdings.take_back())
-        ends = self._unless(self._at_once, self._intake.ended(), min(self.drain, RECEIVING_ENDS_SECONDS))
-        await asyncio.gather(self._finish_claiming(), ends)
+        await asyncio.gather(self._finish_claiming(), self._finish_receiving())
         await self._intake.cut_short()
         first = self.branches[0].store
         if not self._at_once.is_set():
@@ -350,6 +349,9 @@ class Worker:
         if claiming.branch.patience.strays:
             for releasing in claiming.strays():
                 await self._say(claiming.branch.store, releasing)
+
+    async def _finish_receiving(self) -> None:
+        await self._unless(self._at_once, self._intake.ended(), min(self.drain, RECEIVING_ENDS_SECONDS))
 
     async def _finish_claiming(self) -> None:
         """Let claims under way come to their end: cut short, they would leave leases that nobody knows of."""
