@@ -68,7 +68,9 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+# Each row is quick, but there are many, and a busy machine took four minutes for them.
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_quick_run_measures_every_row(sqlite_url: str, pg_url: str, mariadb_url: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
 
