@@ -134,7 +134,7 @@ def test_a_triggered_job_moves_no_tick(do: Do, clock: Clock, look: Look) -> None
 def test_a_schedule_is_added_by_hand_once(do: Do, clock: Clock) -> None:
     assert do(schedules.add(schedule(), "ada")) == "created"
     assert do(schedules.add(schedule(), "ada")) == "same"
-    with pytest.raises(Conflict, match="defined otherwise"):
+    with pytest.raises(Conflict, match="another definition"):
         do(schedules.add(schedule(cron="0 3 * * *"), "ada"))
     assert do(schedules.add(schedule(cron="0 3 * * *"), "ada", over=True)) == "changed"
     assert (stored(do).cron, stored(do).declared_by) == ("0 3 * * *", "hand")
