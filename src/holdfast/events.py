@@ -412,7 +412,7 @@ class BrokerRegained(Event, frozen=True):
 class SinkDown(Event, frozen=True):
     """A sink takes nothing now: this worker claims nothing for it, and tries it again after `pause` seconds.
 
-    Told once for an outage; no delivery loses an attempt by it.
+    Emitted once for each outage. A delivery that finds its sink down uses no attempt.
     """
 
     level = logging.WARNING
