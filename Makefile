@@ -8,7 +8,7 @@ DEMO := .venv-demo/bin
 PIP := python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories machine galera docs clean python
+.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories machine fuzz galera docs clean python
 
 # Tests start hundreds of Python processes: each would compile every module again, half of its start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,7 +17,7 @@ help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # With a URL the demo needs that database's driver, which only .venv has.
-demo: $(if $(URL),.venv/ready,.venv-demo/ready) ## Watch jobs survive a killed worker, on SQLite (URL=postgresql://… for another database)
+demo: $(if $(URL),.venv/ready,.venv-demo/$(if $(findstring --dashboard,$(ARGS)),dashboard,ready)) ## Watch jobs survive a killed worker, on SQLite (URL=postgresql://… for another database, ARGS=--dashboard in a browser)
 	@$(if $(URL),$(BIN)/holdfast demo --url "$(URL)",$(DEMO)/holdfast demo) $(ARGS)
 
 # With ARGS in one process: most of them name a few tests, and each process starts its own servers.
@@ -54,15 +54,19 @@ fix: .venv/ready ## Fix what ruff can fix, and format
 bench: .venv/ready ## Measure beside raw SQL and other queues (ARGS="--no-peers --on sqlite", "--study big", …)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-kill: .venv/ready ## Kill workers and relays at random for a minute a database, count what was lost, and check order
+kill: .venv/ready ## Kill workers and relays at random for a minute a database, under jobs, events and runs, and count
 	@$(BIN)/python -m tests.faults.kill --seconds $(SECONDS_OF_KILLING)
 	@$(BIN)/python -m tests.faults.relay_kill --seconds $(SECONDS_OF_KILLING)
+	@$(BIN)/python -m tests.faults.run_kill --seconds $(SECONDS_OF_KILLING)
 
 histories: .venv/ready ## Run random mixes of operations while processes die, three minutes a database, and check it
 	@$(BIN)/python -m tests.histories --seconds $(SECONDS_OF_HISTORY) $(ARGS)
 
 machine: .venv/ready ## Hold random operations against a model, 500 runs a database (EXAMPLES=5000 for more)
 	@HOLDFAST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/machine $(ARGS)
+
+fuzz: .venv/ready ## Let durable runs with random bodies die after any commit, 500 runs a database (EXAMPLES=5000 for more)
+	@HOLDFAST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/runs/test_fuzz_databases.py $(ARGS)
 
 galera: .venv/ready ## Kill a node of a three-node Galera cluster and count what was lost
 	@$(BIN)/pytest tests/galera -m galera $(ARGS)
@@ -95,4 +99,9 @@ python:
 	@echo "==> .venv-demo with the core dependencies"
 	@test -x $(DEMO)/python || $(PYTHON) -m venv --clear .venv-demo
 	@$(DEMO)/$(PIP) install --editable .
+	@touch $@
+
+.venv-demo/dashboard: .venv-demo/ready
+	@echo "==> .venv-demo with what the dashboard needs"
+	@$(DEMO)/$(PIP) install --editable '.[dashboard]'
 	@touch $@

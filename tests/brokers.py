@@ -311,7 +311,7 @@ POM = """<project><modelVersion>4.0.0</modelVersion>
 def _find_kafka() -> Path:
     target = TOOLS / f"kafka-{KAFKA_VERSION}"
     try:
-        _java_and_maven()
+        java_and_maven()
         if not target.exists():
             with servers.unpacked_apart(target) as folder:
                 (folder / "pom.xml").write_text(POM.format(version=KAFKA_VERSION))
@@ -323,13 +323,59 @@ def _find_kafka() -> Path:
     return libraries if reachable(libraries) else servers.copied_within_reach(libraries)
 
 
-def _java_and_maven() -> None:
+def java_and_maven() -> None:
     packages = {"java": "default-jre-headless", "mvn": "maven"}
     lacking = [package for name, package in packages.items() if not shutil.which(name)]
     if lacking and (os.geteuid() != 0 or not shutil.which("apt-get")):
         raise RuntimeError(f"{' and '.join(lacking)} must be there, and apt-get can install them only for root")
     if lacking:
         servers.apt_get("install", "--yes", "--no-install-recommends", *lacking)
+
+
+def _find_prometheus() -> Path:
+    """Find Prometheus, with promtool beside it. Debian's package is unpacked: installed it would start a server."""
+    if not (program := _prometheus()):
+        try:
+            with servers.unpacked_apart(servers.TOOLS / "prometheus") as folder:
+                servers.apt_get("download", "prometheus", cwd=folder)
+                [package] = folder.glob("*.deb")
+                servers.run(["dpkg-deb", "--extract", str(package), str(folder)])
+        except (OSError, RuntimeError, ValueError) as error:
+            raise Unavailable("Prometheus", str(error)) from error
+        program = _prometheus()
+    if not program:
+        raise Unavailable("Prometheus", "Debian's package prometheus does not hold the program")
+    return program if reachable(program) else servers.copied_within_reach(program.parent) / program.name
+
+
+def _prometheus() -> Path | None:
+    installed = shutil.which("prometheus")
+    unpacked = servers.TOOLS / "prometheus" / "usr" / "bin" / "prometheus"
+    return Path(installed) if installed else unpacked if unpacked.exists() else None
+
+
+class Prometheus(Server):
+    """A Prometheus server with a configuration and rules of the test's, which it can read in its own folder."""
+
+    name = "prometheus"
+
+    def __init__(self, configuration: str, rules: str) -> None:
+        super().__init__()
+        self._configuration = self.folder / "prometheus.yml"
+        self._configuration.write_text(configuration)
+        (self.folder / "rules.yml").write_text(rules)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def _command(self) -> list[str]:
+        return [
+            str(servers.need("prometheus")),
+            f"--config.file={self._configuration}",
+            f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address={HOST}:{self.port}",
+        ]
 
 
 servers.finders |= {
@@ -339,5 +385,6 @@ servers.finders |= {
     "rabbitmq": _find_rabbitmq,
     "kafka": _find_kafka,
     "moto": _find_moto,
+    "prometheus": _find_prometheus,
 }
-NAMES = ("nats", "redis", "mosquitto", "rabbitmq", "kafka", "moto")
+NAMES = ("nats", "redis", "mosquitto", "rabbitmq", "kafka", "moto", "prometheus")

@@ -5,9 +5,12 @@ What cannot be had is told and left to the tests, which know whether to skip or 
 """
 
 from tests import brokers, servers
-from tests.foreign import engine, php
+from tests.dashboard import browser
+from tests.foreign import engine, php, remote_peers
+from tests.outbox import debezium
 
-NAMES = ("postgres", "pgbouncer", "mariadb", "mysql", "mysqlclient", "faketime", *brokers.NAMES, engine.NAME, php.NAME)
+NAMES = ("postgres", "pgbouncer", "mariadb", "mysql", "mysqlclient", "faketime")
+NAMES += (*brokers.NAMES, debezium.NAME, engine.NAME, remote_peers.PYPI, php.NAME, browser.CHROMIUM, browser.AXE)
 
 
 def main() -> None:

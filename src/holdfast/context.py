@@ -11,8 +11,10 @@ from typing import Any
 from holdfast.events import Events
 from holdfast.job import Job
 from holdfast.outbox import Routes
+from holdfast.remote import Engine
 from holdfast.schedules import Schedule
 from holdfast.store import Store, Stores
+from holdfast.tracing import Tracing
 from holdfast.values.options import QueueOptions
 from holdfast.waits import Waits
 
@@ -29,11 +31,17 @@ class Context:
     events: Events = field(default_factory=Events)
     middlewares: list[Middleware] = field(default_factory=list[Middleware])
     around_handlers: list[Around] = field(default_factory=list[Around])
+    # What makes spans of attempts; None: nobody asked for them.
+    tracing: Tracing | None = None
     queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])
     # What comes again and again, by name.
     schedules: dict[str, Schedule] = field(default_factory=dict[str, Schedule])
     # Where events go.
     routes: Routes = field(default_factory=Routes)
+    # Where remote steps of runs are dispatched, by name.
+    engines: dict[str, Engine] = field(default_factory=dict[str, Engine])
+    # Those of this process who look for results, to be told of each dispatch.
+    dispatch_hints: set[Callable[[str], None]] = field(default_factory=set[Callable[[str], None]])
     # Those of the queues whose jobs come in the order of commits.
     commit_ordered: set[str] = field(default_factory=set[str])
     # Workers of this process, to be woken by an enqueue of this process.

@@ -19,6 +19,7 @@ class JobsEnqueued(Event, frozen=True):
     ids: Sequence[str]
     kinds: Sequence[str]
     in_transaction: bool
+    queues: Sequence[str] = ()
 
 
 class WorkerStarted(Event, frozen=True):
@@ -96,6 +97,8 @@ class JobRetried(JobEvent, frozen=True):
     level = logging.WARNING
     delay: float
     error: str
+    # Of what the handler raised, as its row keeps it.
+    traceback: str = ""
 
 
 class JobSnoozed(JobEvent, frozen=True):
@@ -106,6 +109,8 @@ class JobSnoozed(JobEvent, frozen=True):
 class JobDead(JobEvent, frozen=True):
     level = logging.ERROR
     error: str
+    # Of what the handler raised, as its row keeps it.
+    traceback: str = ""
 
 
 class JobCancelled(JobEvent, frozen=True):
@@ -128,6 +133,35 @@ class RunStuck(JobEvent, frozen=True):
 
     level = logging.ERROR
     reason: str
+
+
+class RemoteStepEnded(Event, frozen=True):
+    """A result of a remote step was taken, or its time was over; `outcome` is done, retried or failed.
+
+    `waited` is how long it waited for a worker from its dispatch on, `took` how long that worked, in seconds; both are
+    None where its worker has not said so.
+    """
+
+    level = logging.DEBUG
+    worker: str
+    run: str
+    key: str
+    step: str
+    outcome: str
+    attempt: int
+    waited: float | None
+    took: float | None
+
+
+class DispatchLost(Event, frozen=True):
+    """Neither the task nor a result of a remote step was there any more: it was sent again, for the `lost`th time."""
+
+    level = logging.WARNING
+    worker: str
+    engine: str
+    run: str
+    key: str
+    lost: int
 
 
 class JobReleased(JobEvent, frozen=True):
@@ -201,6 +235,16 @@ class QueueSettingsChanged(Event, frozen=True):
 
     worker: str
     queue: str
+    settings: str
+
+
+class KeyMissing(Event, frozen=True):
+    """A job without a key came to a queue with order, turns or limits for keys: it stands in no line. Once a kind."""
+
+    level = logging.WARNING
+    worker: str
+    queue: str
+    kind: str
     settings: str
 
 

@@ -12,7 +12,6 @@ from holdfast.bound import Bound as Bound
 from holdfast.bound import likeness
 from holdfast.errors import ConfigError
 from holdfast.job import Job
-from holdfast.values.ids import bucket
 from holdfast.values.options import (
     USING,
     EnqueueKeywords,
@@ -26,6 +25,8 @@ from holdfast.values.payload import Signature
 from holdfast.values.rows import Enqueued, NewJob
 from holdfast.values.templates import KeyTemplate
 
+# The place of a job's key in its row; its bucket stands behind it.
+_KEY = NewJob._fields.index("key")
 P = ParamSpec("P")
 # Covariant, so that a handler of `async def` is one of Coroutine, too: pyright gives it a class of its own.
 R_co = TypeVar("R_co", covariant=True)
@@ -138,8 +139,9 @@ class Handler(Registration[P, R_co]):
         """Check arguments and make a job like this of them."""
         payload = self.signature.encode(self.kind, args, kwargs, self.app.options.payload_limit)
         if self._key is not None and like.key is None:
-            key = self._key.filled(self.kind, self.signature.named(args, kwargs))
-            like = like._replace(key=key, bucket=bucket(key, self.app.options.buckets))
+            own = self._key.of(self.kind, self.signature.named, args, kwargs, self.app.options.buckets)
+            # As `_replace`, in a quarter of its time.
+            like = tuple.__new__(NewJob, like[:_KEY] + own + like[_KEY + 2 :])  # pyright: ignore[reportUnknownMemberType]
         # Without the frame of Bound's own `__new__`, as in `Bound.new_job`.
         return tuple.__new__(Bound, (payload, like))  # pyright: ignore[reportUnknownMemberType]
 

@@ -35,7 +35,7 @@ class Event(msgspec.Struct, frozen=True):
             # Seconds to the microsecond: what a clock says beyond that is noise.
             f"{name}={round(value, 6) if isinstance(value, float) else value}"
             for name, value in self.fields().items()
-            if value is not None and value != ""
+            if value is not None and value != "" and name != "traceback"
         ]
         return f"{_words(self.name)}: {', '.join(told)}" if told else _words(self.name)
 
@@ -122,4 +122,4 @@ def complain(message: str, *about: Any, error: BaseException | None = None) -> N
 def log_events(event: Event) -> None:
     """The first subscriber: every event as a line of the `holdfast` logger, its fields in `extra`."""
     if log.isEnabledFor(event.level):
-        log.log(event.level, "%s", event, extra={"holdfast": event.fields()})
+        log.log(event.level, "%s", event, extra={"holdfast": {"event": event.name, **event.fields()}})

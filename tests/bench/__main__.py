@@ -1,5 +1,6 @@
 """`make bench`: measure on servers of its own, PostgreSQL and MariaDB, and on an SQLite file, beside the peers."""
 
+import sys
 import tempfile
 from contextlib import ExitStack
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli.bench import bench_options, measure
-from tests.bench import peers
+from tests.bench import peers, sinks
 from tests.servers import MariaDB, Postgres, Unavailable
 
 DATABASES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mariadb": "MariaDB"}
@@ -47,4 +48,8 @@ def _url(name: str, stack: ExitStack) -> str:
 
 
 if __name__ == "__main__":
-    main(prog_name="make bench")
+    # It needs brokers, which are servers of the tests.
+    if sys.argv[1:3] == ["--study", "sinks"]:
+        sinks.main(sys.argv[3:])
+    else:
+        main(prog_name="make bench")

@@ -18,7 +18,7 @@ from holdfast.bench.serve import Served
 from holdfast.bench.side import before
 from holdfast.errors import ConfigError
 from holdfast.store.dialects.mysql import split_url
-from tests.bench import peers
+from tests.bench import peers, sinks
 from tests.bench.peers import homes
 
 ROWS = [
@@ -49,6 +49,14 @@ ROWS = [
     "handler returns Retry once",
     "handler raises once",
     "handler raises once, own words",
+    "steps, 1 run at once",
+    "steps, 20 runs at once",
+    "steps, 200 runs at once",
+    "runs of one step",
+    "signal to resume p50",
+    "signal to resume p99",
+    "timer late p50",
+    "timer late p99",
     "flow of 100/s p50",
     "flow of 100/s p99",
     "idle latency p50",
@@ -145,6 +153,12 @@ def sides_of(row: dict[str, str]) -> set[str]:
         ("drain, limited", "drain, fair", "drain, chain", "drain, batch", "drain, relay", "publish")
     ):
         return {"holdfast", "plain"}
+    if row["name"].startswith("steps"):
+        return {"holdfast", "own commits"} | ({"group commit"} if "runs" in row["name"] else set())
+    if row["name"] == "runs of one step":
+        return {"holdfast", "plain"}
+    if row["name"].startswith(("signal", "timer")):
+        return {"holdfast"}
     single = row["database"] == "MariaDB" and row["name"] == "drain, async def, kept"
     return {"holdfast", "raw"} | ({"one by one"} if single else set())
 
@@ -176,11 +190,11 @@ def mariadb_tables(url: str) -> list[object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study, columns", [("big", 4), ("snapshot", 7)])
-def test_a_study_of_postgres_gives_its_table(pg_url: str, tmp_path: Path, study: str, columns: int) -> None:
+@pytest.mark.parametrize("study, lines, columns", [("big", 2, 4), ("snapshot", 2, 7), ("pages", 6, 4), ("runs", 4, 3)])
+def test_a_study_of_postgres_gives_its_table(pg_url: str, tmp_path: Path, study: str, lines: int, columns: int) -> None:
     finding = studied(pg_url, tmp_path, study)
 
-    assert [len(line) for line in finding["lines"]] == [columns] * 2
+    assert [len(line) for line in finding["lines"]] == [columns] * lines
     assert all(line[1] > 0 for line in finding["lines"])
     assert tables(pg_url) == []
 
@@ -244,6 +258,21 @@ def test_peers_with_an_order_of_their_own_stand_beside_ours(tmp_path: Path) -> N
         assert set(row["figures"]) == {"holdfast", "plain", "procrastinate", "graphile-worker", "pg-boss"}
 
 
+@pytest.mark.slow
+@pytest.mark.skipif("HOLDFAST_BENCH_PEERS" not in os.environ, reason="set HOLDFAST_BENCH_PEERS to run other queues")
+def test_engines_of_durable_workflows_stand_beside_ours(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    only = ["--only", "steps", "--only", "one step", "--only", "signal"]
+    command = [sys.executable, "-m", "tests.bench", "--quick", "--on", "postgres", *only]
+
+    done = subprocess.run([*command, "--json", str(figures)], capture_output=True, timeout=580)
+
+    assert done.returncode == 0, done.stderr
+    for row in json.loads(figures.read_text())["rows"]:
+        assert not row["missing"]
+        assert {"dbos"} | ({"absurd"} if row["unit"] != "ms" else set()) <= set(row["figures"])
+
+
 def test_a_peer_that_cannot_be_had_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(homes, "TOOLS", tmp_path)
     monkeypatch.setattr(peers, "HOMES", [home for home in peers.HOMES if isinstance(home, homes.GoHome)])
@@ -251,3 +280,11 @@ def test_a_peer_that_cannot_be_had_is_named_with_its_reason(monkeypatch: pytest.
 
     assert peers.found(["PostgreSQL"]) == ([], {"river": "not measured: Go is not installed"})
     assert peers.found(["SQLite"]) == ([], {})
+
+
+@pytest.mark.slow
+def test_the_study_of_sinks_measures_a_relay_beside_its_client(capsys: pytest.CaptureFixture[str]) -> None:
+    found = sinks.study(count=300, rounds=1, names=["redis"], latencies=0)
+    assert {side: len(rates) for side, rates in found["redis"].items()} == {"raw": 1, "relay": 1, "ordered": 1}
+    assert all(rate > 0 for rates in found["redis"].values() for rate, _ in rates)
+    assert "wanted 0.5" in capsys.readouterr().out

@@ -196,7 +196,7 @@ def test_a_drain_that_leaves_jobs_is_no_figure() -> None:
         finally:
             await side.stop()
 
-    with pytest.raises(AssertionError, match="7 jobs are left"):
+    with pytest.raises(AssertionError, match="7 are left"):
         asyncio.run(whole())
 
 

@@ -1,15 +1,17 @@
 """`holdfast dead`."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from holdfast import admin
+from holdfast import Fatal, admin, jobs
 from holdfast.admin import Filter
-from holdfast.cli import dead as module
+from holdfast.life import letters
 from holdfast.store import Store
+from holdfast.values.failure import ErrorRecord
 from holdfast.values.ids import new_id
-from tests.cli.conftest import Run, add, kill, lines
+from tests.cli.conftest import Run, add, claim, kill, lines
 
 
 def dead(store: Store) -> int:
@@ -18,6 +20,19 @@ def dead(store: Store) -> int:
 
 def waiting(store: Store) -> int:
     return store.run(admin.count_jobs(Filter(states=("pending",))))
+
+
+def test_the_code_of_a_fatal_error_is_shown(run: Run, app: str, store: Store) -> None:
+    add(store)
+    [lease] = claim(store)
+    now = datetime.now(UTC)
+    declined = Fatal("declined", code="card_declined")
+    error = ErrorRecord.of(declined, attempt=1, worker="w1", started_at=now, failed_at=now)
+    store.run(jobs.kill(lease, error.to_json(), error.fingerprint))
+    told = run("dead", "show", lease.job_id, "--app", app).stdout
+    assert "Fatal: declined\n  code: card_declined\n" in told
+    [line] = [line for line in told.splitlines() if line.startswith("attempt 1 failed at ")]
+    assert datetime.fromisoformat(line.removeprefix("attempt 1 failed at ").removesuffix(" on w1")).tzinfo is not None
 
 
 def test_the_list_shows_what_they_died_of(run: Run, app: str, store: Store) -> None:
@@ -100,7 +115,7 @@ def test_filters_choose(run: Run, app: str, store: Store) -> None:
 def test_a_limit_takes_the_oldest_across_chunks(
     run: Run, app: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LETTERS_PER_COMMIT", 2)
+    monkeypatch.setattr(letters, "LETTERS_PER_COMMIT", 2)
     ids = kill(store, 8)
     [told] = lines(run("dead", "replay", "--all", "--limit", "5", "--yes", "--json", "--app", app))
     assert told["replayed"] == ids[:5]
@@ -111,7 +126,7 @@ def test_a_limit_takes_the_oldest_across_chunks(
 def test_letters_whose_unique_key_is_taken_stay_and_stop_nobody(
     run: Run, app: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LETTERS_PER_COMMIT", 1)
+    monkeypatch.setattr(letters, "LETTERS_PER_COMMIT", 1)
     held = [kill(store, unique="a")[0], kill(store, unique="b")[0]]
     free = kill(store, 2)
     holders = [add(store, unique="a")[0], add(store, unique="b")[0]]

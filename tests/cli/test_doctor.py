@@ -55,6 +55,19 @@ def test_tables_of_another_version(run: Run, store: Store, url: str) -> None:
     assert "upgrade holdfast" in trouble(run, url, "schema")["do"]
 
 
+def test_due_jobs_of_a_kind_that_no_live_worker_handles(run: Run, store: Store, url: str) -> None:
+    store.run(registry.beat("web1-1", '{"queues": ["default", "mail"], "kinds": ["send"]}'))
+    store.run(registry.beat("web1-2", '{"queues": ["bulk"], "kinds": ["old_name"]}'))
+    add(store, 2, kind="send", queue="mail")
+    assert findings(run, url, "kinds", code=0)[0]["severity"] == "ok"
+    add(store, 3, kind="old_name", queue="mail")
+    finding = trouble(run, url, "kinds")
+    assert finding["severity"] == "problem"
+    assert "queue mail: 3 due of kind old_name" in finding["seen"]
+    assert "no live worker handles that kind" in finding["seen"]
+    assert "--kind old_name" in finding["do"]
+
+
 def test_due_jobs_that_nobody_serves(run: Run, store: Store, url: str) -> None:
     add(store, 3)
     finding = trouble(run, url, "lag")

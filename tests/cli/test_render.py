@@ -1,7 +1,8 @@
 """How results look on a terminal of 80 columns, in a pipe, and to a program."""
 
 import io
-from datetime import timedelta
+import time
+from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from holdfast.admin.desk import typed_id
 from holdfast.cli.parse import DURATION, MOMENT
-from holdfast.cli.render import Column, age, clean, error_line, plain_lines, write_table
+from holdfast.cli.render import Column, age, clean, error_line, moment, plain_lines, write_table
 from holdfast.errors import ConfigError
 from holdfast.values.ids import new_id
 
@@ -59,6 +60,22 @@ def test_empty_columns_are_left_out_and_spare_ones_where_there_is_no_room(width:
     write_table(Console(file=out, width=width), SPARING, [row, row])
     assert out.getvalue().splitlines()[0].split() == titles
     assert "recalculate_it" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "zone, shown", [("UTC", "2026-05-01 12:30:00+00:00"), ("CET-1CEST", "2026-05-01 14:30:00+02:00")]
+)
+def test_a_time_says_its_zone_and_can_be_given_back(zone: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert moment(at) == shown
+        assert MOMENT.convert(moment(at), None, None) == at
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert moment(None) == ""
 
 
 def test_an_error_of_ours_goes_without_its_module() -> None:

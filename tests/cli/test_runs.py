@@ -1,11 +1,18 @@
 """`holdfast runs`: lists, timelines, signals, cancels, dead runs that go on."""
 
+import importlib
 import json
+import sys
+from pathlib import Path
+
+import pytest
 
 from holdfast import jobs, runs
 from holdfast.runs import CANCEL
 from holdfast.store import Store
+from holdfast.testing.inline import run_due
 from holdfast.testing.suite_runs import claimed_run, ended_run, held_run, journal_row, parked_run, written
+from holdfast.worker import registry
 from tests.cli.conftest import Run
 
 
@@ -62,3 +69,83 @@ def test_a_prune_by_hand_takes_runs_with_their_journals(run: Run, app: str, stor
     run("prune", "--older-than", "0s", "--outcome", "done", "--yes", "--app", app)
     assert store.run(runs.runs(runs.RunFilter())) == []
     assert store.run(runs.journal(lease.job_id)) == []
+
+
+CODE = """
+import asyncio
+from holdfast import Fatal, Holdfast, Run
+hf = Holdfast("{url}")
+
+def charge(n: int) -> int:
+    return n
+
+@hf.workflow(version=2)
+async def fulfil(run: Run) -> int:
+    found = await run.step(charge, 7)
+    await run.signal("approved")
+    return found
+
+@fulfil.version(1)
+async def fulfil_1(run: Run) -> int:
+    found = await run.step(charge, 7)
+    await run.signal("approved")
+    return found
+
+@fulfil.version(3)
+async def fulfil_3(run: Run) -> int:
+    return await run.step(charge, 7, name="pay")
+"""
+
+
+def waiting_run(url: str, tmp_path: Path, name: str) -> str:
+    """Run an order until it waits, with code that the command line can load; return its name."""
+    (tmp_path / f"{name}.py").write_text(CODE.format(url=url))
+    sys.path.insert(0, str(tmp_path))
+    try:
+        app = importlib.import_module(name).hf
+    finally:
+        sys.path.remove(str(tmp_path))
+    app.handlers["fulfil@1"].start(id="order-1")
+    run_due(app)
+    app.close()
+    return f"{name}:hf"
+
+
+def test_histories_are_exported_replayed_forked_and_migrated(
+    run: Run, app: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = waiting_run(store.url, tmp_path, "app_of_histories")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    shown = run("runs", "show", "order-1", "--app", code).stdout
+    assert "  ● charge  step " in shown
+    assert "until" not in shown
+    assert "┊ waits for signal:approved" in shown
+    (tmp_path / "order.json").write_text(run("runs", "export", "order-1", "--app", code).stdout)
+    told = run("runs", "replay", str(tmp_path / "order.json"), "--app", code).stdout
+    assert "1 rows fit; the code then waits for: signal:approved" in told
+    refused = run("runs", "replay", str(tmp_path / "order.json"), "--version", "3", "--app", code, code=6).stdout
+    assert "recorded next: charge; the code waits for: pay" in refused
+    assert "not JSON" not in run("runs", "export", "order-1", "--json", "--app", code).stdout
+    stays = run("runs", "migrate", "order-1", "--to", "3", "--app", code, code=6).stdout
+    assert stays.startswith("order-1 stays as it is: recorded next: charge")
+    assert run("runs", "migrate", "--kind", "fulfil@1", "--to", "2", "--dry-run", "--app", code).stdout == (
+        "order-1 would go on as @2\n"
+    )
+    [line] = run("runs", "migrate", "order-1", "--to", "2", "--json", "--app", code).stdout.splitlines()
+    assert json.loads(line) == {"run": "order-1", "to": 2, "why": None}
+    assert store.run(runs.show("order-1")).kind == "fulfil@2"
+    forked = run("runs", "fork", "order-1", "--at", "charge", "--id", "order-2", "--app", code).stdout
+    assert forked == "order-2 was started from order-1, before charge\n"
+    assert store.run(runs.show("order-2")).kind == "fulfil@2"
+    assert "name runs, or all" in run("runs", "migrate", "--to", "2", "--app", code, code=2).stderr
+    [line] = run("runs", "signal", "order-1", "approved", "--json", "--app", code).stdout.splitlines()
+    assert json.loads(line) == {"run": "order-1", "signal": "approved", "sent": True}
+
+
+def test_doctor_names_versions_that_nobody_serves(run: Run, app: str, store: Store) -> None:
+    held_run(store.run)
+    store.run(registry.beat("w", json.dumps({"queues": ["runs"], "kinds": ["fulfil@2"]})))
+    told = run("doctor", "--app", app, code=7).stdout
+    assert "1 run of fulfil@1, 0 of them due, and no live worker serves that version" in told
+    store.run(registry.beat("w2", json.dumps({"queues": ["runs"], "kinds": ["fulfil@1"]})))
+    assert "serves that version" not in run("doctor", "--app", app).stdout

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 import pytest
@@ -166,6 +167,29 @@ def test_without_tables_it_says_what_to_run_and_creates_nothing(run: Run, place:
     assert not (place / "nothing.db").exists()
     (place / "empty.db").touch()
     assert "holdfast migrate apply" in run(*words.split(), "--url", "sqlite:///empty.db", code=3).stderr
+
+
+def test_commands_in_hints_can_be_typed_as_they_stand(
+    run: Run, app: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = run("workers", "--app", app).stderr
+    assert f"`holdfast worker {app}`" in told
+    assert f"`holdfast dead list --app {app}`" in run("dead", "replay", "--kind", "x", "--app", app, code=5).stderr
+    hint = "`holdfast migrate apply --url sqlite:///nothing.db --prefix shop` creates it"
+    assert hint in run("jobs", "list", "--url", "sqlite:///nothing.db", "--prefix", "shop", code=3).stderr
+    (place / "empty.db").touch()
+    told = run("jobs", "list", "--url", "sqlite:///empty.db", code=3).stderr
+    assert "Run `holdfast migrate apply --url sqlite:///empty.db`." in told
+    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///empty.db")
+    assert "Run `holdfast migrate apply`." in run("jobs", "list", code=3).stderr
+
+
+def test_a_password_is_in_no_hint(run: Run, pg_url: str) -> None:
+    parts = urlsplit(pg_url)
+    url = parts._replace(netloc=f"{parts.username}:{SECRET}@{parts.hostname}:{parts.port}").geturl()
+    told = run("jobs", "list", "--url", url, code=3).stderr
+    assert "Run `holdfast migrate apply --app module:attribute`." in told
+    assert SECRET not in told
 
 
 @pytest.mark.parametrize("words", [*READERS, "migrate check", "migrate apply", "doctor"])

@@ -15,8 +15,7 @@ import pytest
 
 from holdfast import admin
 from holdfast.admin import Filter
-from holdfast.cli import shared
-from holdfast.cli import worker as module
+from holdfast.cli import logs, shared
 from holdfast.store import Store
 from holdfast.worker import registry
 from tests.cli.conftest import Run, add, lines
@@ -74,6 +73,18 @@ def test_a_dead_worker_cannot_drain(run: Run, app: str, store: Store) -> None:
     store.run(registry.beat("web1-1", INFO))
     store.run(registry.mark("web1-1", "dead"))
     assert "is dead already" in run("workers", "drain", "web1-1", "--app", app, code=6).stderr
+
+
+def test_a_worker_that_stopped_is_told_from_one_that_died(run: Run, app: str, store: Store) -> None:
+    for worker in ("web1-1", "web1-2", "web1-3"):
+        store.run(registry.beat(worker, INFO))
+    store.run(registry.leave("web1-1"))
+    store.run(registry.mark("web1-2", "dead"))
+    listed = {one["id"]: one["status"] for one in lines(run("workers", "--app", app, "--json"))}
+    assert listed == {"web1-1": "stopped", "web1-2": "dead", "web1-3": "alive"}
+    assert "web1-1 is stopped already" in run("workers", "drain", "web1-1", "--app", app, code=6).stderr
+    found = run("doctor", "--app", app).stdout
+    assert "1 live worker; 1 stopped; 1 dead, the last of them web1-2" in found
 
 
 @pytest.fixture
@@ -149,10 +160,10 @@ def test_log_lines_are_json_with_the_fields_of_the_event(monkeypatch: pytest.Mon
     monkeypatch.setenv("HOLDFAST_URL", "postgresql://app:hunter2-xyzzy@host/db")
     record = logging.LogRecord("holdfast", logging.INFO, "", 0, "lost postgresql://a:b@c with hunter2-xyzzy", (), None)
     record.holdfast = {"worker": "w", "queues": ["a"]}
-    line = json.loads(module.JsonLines().format(record))
+    line = json.loads(logs.JsonLines().format(record))
     assert (line["level"], line["worker"], line["queues"]) == ("info", "w", ["a"])
     assert line["message"] == "lost postgresql://a:***@c with ***"
-    assert "***" in module.Lines().format(record)
+    assert "***" in logs.Lines().format(record)
 
 
 def test_a_worker_runs_jobs_and_stops_when_told(place: Path, app: str, store: Store, run: Run) -> None:

@@ -1,12 +1,12 @@
-"""Kill relays at random for a while, then count from a file of what arrived that nothing was lost and order was kept.
+"""Kill relays at random for a while, then count what a consumer got: nothing was lost, and order was kept.
 
-`python -m tests.faults.relay_kill --seconds 60` does it on every database that can be had. A producer publishes in
-business transactions, some of them rolled back; the route is ordered, and its sink appends a line for each message to
-a file. About every second a relay is killed with SIGKILL and replaced.
+`python -m tests.faults.relay_kill --seconds 60` does it on every database that can be had, and into every broker. A
+producer publishes in business transactions, some of them rolled back; the route is ordered. About every second a relay
+is killed with SIGKILL and replaced, a third one joins and leaves, and a broker is killed once and started again.
 """
 
 import argparse
-import asyncio
+import json
 import os
 import random
 import sys
@@ -21,64 +21,63 @@ from typing import Any
 
 from holdfast import Holdfast, Retry
 from holdfast.demo.crew import Crew, serve
-from holdfast.sinks import Function, Message
-from tests.faults.shared import DATABASES, backlog, own_database, until
+from tests import servers
+from tests.faults.relay_places import PLACES, Arrival, FilePlace, Place, sink_to
+from tests.faults.shared import DATABASES, backlog, in_sync_style, own_database, until
 
-URL, ARRIVED = "HOLDFAST_URL", "HOLDFAST_RELAY_KILL_FILE"
+URL, TOLD = "HOLDFAST_URL", "HOLDFAST_RELAY_KILL_TOLD"
 LEASE = 2.0
 KEYS = 7
 BACKLOG = 300
 DRAIN = 120.0
+# What a relay sent this long before a broker was killed may have had no answer yet; the clocks are one machine's.
+UNDER_WAY = 12.0
 
 
-def application(url: str, arrived: str) -> Holdfast:
+def application(url: str, told: dict[str, str]) -> Holdfast:
     hf = Holdfast(url, busy_timeout=20)
-
-    async def append(message: Message) -> None:
-        line = f"{message.event.id} {message.key} {message.event.data} {os.getpid()}\n"
-        # One write of a short line to a file that is opened for appending: lines of several processes do not mix.
-        with open(arrived, "ab", buffering=0) as file:  # noqa: ASYNC230 - a line, once in a while
-            file.write(line.encode())
-        await asyncio.sleep(0.002)
-
     retry = Retry(max_attempts=1_000, first_delay=0.05, factor=1.0, max_delay=0.05)
-    hf.route("order.*", to=Function(append), name="orders", ordered=True, lease=LEASE, retry=retry, batch=20)
+    hf.route("order.*", to=sink_to(told), name="orders", ordered=True, lease=LEASE, retry=retry, batch=20)
     return hf
 
 
 @dataclass
 class Account:
-    """What was published, what arrived (id, key, number, pid), and which relays were killed."""
+    """What was published, what arrived, which relays were killed, and from when to when a broker was away."""
 
     published: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     rolled_back: set[str] = field(default_factory=set[str])
-    arrived: list[tuple[str, str, int, int]] = field(default_factory=list[tuple[str, str, int, int]])
+    arrived: list[Arrival] = field(default_factory=list[Arrival])
     killed: set[int] = field(default_factory=set[int])
+    away: tuple[float, float] | None = None
 
     @property
     def repeats(self) -> int:
-        return len(self.arrived) - len({event for event, *_ in self.arrived})
+        return len(self.arrived) - len({one.event for one in self.arrived})
 
     def broken(self) -> list[str]:
         """Say which promises do not hold."""
-        seen: dict[str, list[int]] = defaultdict(list)
+        seen: dict[str, list[Arrival]] = defaultdict(list)
         order: dict[str, list[int]] = defaultdict(list)
-        for event, key, number, pid in self.arrived:
-            if event not in seen:
-                order[key].append(number)
-            seen[event].append(pid)
-        sent = defaultdict[str, list[int]](list)
-        for key, number in self.published.values():
-            sent[key].append(number)
+        for one in self.arrived:
+            if one.event not in seen:
+                order[one.key].append(one.number)
+            seen[one.event].append(one)
         lost = [event for event in self.published if event not in seen]
         strange = [event for event in seen if event not in self.published]
-        unexplained = [event for event, pids in seen.items() if not set(pids[:-1]) <= self.killed]
+        unexplained = [event for event, copies in seen.items() if not all(map(self._explained, copies[:-1]))]
         return [
             *(f"lost: {event}" for event in lost),
             *(f"arrived, and was rolled back: {event}" for event in strange),
             *(f"key {key} out of order: {numbers}" for key, numbers in order.items() if numbers != sorted(numbers)),
             *(f"sent twice, and no relay died with it: {event}" for event in unexplained),
         ]
+
+    def _explained(self, copy: Arrival) -> bool:
+        """Tell why a message was sent again: its relay was killed, or the broker that should have confirmed it."""
+        if copy.pid in self.killed:
+            return True
+        return self.away is not None and self.away[0] - UNDER_WAY <= copy.sent <= self.away[1]
 
 
 class Producer(threading.Thread):
@@ -115,75 +114,104 @@ class Producer(threading.Thread):
             self.account.published[said.id] = (key, number)
 
 
-def kill(url: str, seconds: float) -> Account:
-    """Publish and kill relays for a while, drain, and return the account."""
+def kill(url: str, seconds: float, place: Place | None = None, *, restart: bool = False) -> Account:
+    """Publish and kill relays for a while, drain, and return the account; `restart` kills the broker, too."""
     with tempfile.TemporaryDirectory(prefix="holdfast-relays-") as folder:
-        arrived = Path(folder) / "arrived"
-        arrived.touch()
-        hf, account = application(url, str(arrived)), Account()
+        place = place or FilePlace(Path(folder))
+        place.make()
+        hf, account = application(url, place.told), Account()
         hf.migrate()
         producer = Producer(hf, account)
-        crew = Crew("tests.faults.relay_kill", {URL: url, ARRIVED: str(arrived)}, Path(folder))
+        crew = Crew("tests.faults.relay_kill", {URL: url, TOLD: json.dumps(place.told)}, Path(folder))
         try:
             producer.start()
             for _ in range(2):
                 crew.hire()
-            _disturb(crew, account, arrived, seconds)
+            _disturb(crew, account, hf, seconds, place if restart else None)
             producer.stopped.set()
             producer.join()
             if producer.failure is not None:
                 raise producer.failure
             until("every event has been delivered", lambda: backlog(hf.store) == 0, DRAIN)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{crew.last_words()}") from error
         finally:
             producer.stopped.set()
             crew.dismiss()
             hf.close()
-        account.arrived = [_read(line) for line in arrived.read_text().splitlines()]
+        account.arrived = place.arrived()
         return account
 
 
-def _disturb(crew: Crew, account: Account, arrived: Path, seconds: float) -> None:
-    """Kill a relay that has delivered something since the last kill, about every second, and one at least."""
-    began, looked = time.monotonic(), 0
-    while time.monotonic() - began < (seconds if account.killed else DRAIN):
+def _disturb(crew: Crew, account: Account, hf: Holdfast, seconds: float, place: Place | None) -> None:
+    """Kill a relay about every second, and one at least; let a third one come and go; kill the broker once."""
+    began = time.monotonic()
+    third = None
+    while (spent := time.monotonic() - began) < (seconds if account.killed else DRAIN):
         time.sleep(random.uniform(0.5, 1.0))
-        lines = arrived.read_text().splitlines()
-        busy = {_read(line)[3] for line in lines[looked:]}
-        victims = [member for member in crew.alive if member.pid in busy]
-        if victims:
+        if third is None and spent > seconds / 4:
+            third = crew.hire()
+        elif third is not None and third.alive and spent > seconds * 3 / 4:
+            # Leaves in order, and gives back what it has not sent.
+            third.process.terminate()
+        if place is not None and account.away is None and spent > seconds / 2:
+            gone = time.time()
+            place.restart()
+            account.away = (gone, time.time() + UNDER_WAY)
+        if victims := [one for one in crew.alive if one is not third and _has_worked(hf, one)]:
             victim = random.choice(victims)
             victim.kill()
             account.killed.add(victim.pid)
             crew.hire()
-            looked = len(lines)
 
 
-def _read(line: str) -> tuple[str, str, int, int]:
-    event, key, number, pid = line.split()
-    return event, key, int(number), int(pid)
+def _has_worked(hf: Holdfast, member: Any) -> bool:
+    """Tell whether a relay has delivered something: one that is killed before that brings nothing forward."""
+    with closing(hf.store.dialect.connect(hf.url)) as connection:
+        cursor = connection.cursor()
+        query = in_sync_style(hf.store, "select 1 from holdfast_finished where leased_by like ? limit 1")
+        cursor.execute(query, (f"{member.name}-{member.pid}-%",))
+        return cursor.fetchone() is not None
 
 
 def main() -> int:
     if URL in os.environ:
-        return serve(application(os.environ[URL], os.environ[ARRIVED]), poll=0.1)
+        return serve(application(os.environ[URL], json.loads(os.environ[TOLD])), poll=0.1)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("databases", nargs="*", default=DATABASES)
+    parser.add_argument(
+        "--into", action="append", choices=["function", *PLACES], help="Into this alone; may be repeated"
+    )
+    parser.add_argument("databases", nargs="*", help="On these alone")
     given = parser.parse_args()
+    # Each database once, and each broker once, on the database that most have.
+    usual = [*((name, "function") for name in DATABASES), *(("postgres", name) for name in PLACES)]
+    runs = [(database, into) for database in given.databases or DATABASES for into in given.into or ["function"]]
     ended = 0
-    for name in given.databases:
-        with own_database(name) as ground:
-            if ground is None:
-                continue
-            account = kill(ground.url, given.seconds)
-            broken = account.broken()
-            figures = f"{len(account.published):,} events, {account.repeats:,} repeats"
-            print(
-                f"{name}: {figures}, {len(account.killed)} relays killed; "
-                + ("; ".join(broken[:5]) or "nothing lost, every key in order")
-            )
-            ended = ended or bool(broken)
-    return int(ended)
+    for database, into in runs if given.databases or given.into else usual:
+        ended |= _one(database, into, given.seconds)
+    return ended
+
+
+def _one(database: str, into: str, seconds: float) -> int:
+    with own_database(database) as ground:
+        if ground is None:
+            return 0
+        try:
+            place = None if into == "function" else PLACES[into]()
+        except servers.Unavailable as absent:
+            print(absent)
+            return 0
+        try:
+            account = kill(ground.url, seconds, place, restart=place is not None)
+        finally:
+            if place is not None:
+                place.discard()
+    broken = account.broken()
+    figures = f"{len(account.published):,} events, {account.repeats:,} repeats, {len(account.killed)} relays killed"
+    away = "" if account.away is None else ", the broker once"
+    print(f"{database} into {into}: {figures}{away}; " + ("; ".join(broken[:5]) or "nothing lost, every key in order"))
+    return int(bool(broken))
 
 
 if __name__ == "__main__":

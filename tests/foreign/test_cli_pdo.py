@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, admin
-from holdfast.cli import dead as module
 from holdfast.cli.follow import Follower
 from holdfast.cli.schemas import ForeignSchema
 from holdfast.cli.stores import Opened
 from holdfast.errors import ForeignTablesMissing, SchemaMissing
 from holdfast.foreign import PdoQueue, desk
+from holdfast.life import letters as chunks
 from holdfast.life.listing import EVERYTHING
 from tests.cli.conftest import Run, lines, place, run  # noqa: F401 - fixtures
 from tests.foreign.conftest import Sql
@@ -208,7 +208,7 @@ def test_letters_go_back_across_chunks_and_a_malformed_one_stops_none(
     shop: Run, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk, "PAGE_ROWS", 2)
-    monkeypatch.setattr(module, "LETTERS_PER_COMMIT", 2)
+    monkeypatch.setattr(chunks, "LETTERS_PER_COMMIT", 2)
     bad = bury(sql, body="nonsense")
     for _ in range(4):
         bury(sql)
@@ -342,7 +342,10 @@ def test_migrate_makes_the_tables_that_store_names(bare: Run, hf: Holdfast) -> N
         ("jobs list --store pdo:jobs?timezone=UTC", "leave out ?timezone=UTC"),
         ("jobs list --store pdo:jobs --key k", "key: pdo:jobs keeps no such thing"),
         ("jobs list --store pdo:jobs --error x", "error: pdo:jobs keeps no such thing"),
-        ("jobs list --store pdo:jobs --state dead", "`holdfast dead list --store pdo:jobs` lists dead letters"),
+        (
+            "jobs list --store pdo:jobs --state dead",
+            "`holdfast dead list --store pdo:jobs --app shop:hf` lists dead letters",
+        ),
         ("jobs list --store pdo:jobs --id 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f", "whole numbers"),
         ("jobs list --id 17", "'17' is not a job id"),
         ("dead list --store pdo:jobs --after -1", "whole numbers"),
@@ -361,7 +364,7 @@ def test_wrong_words_are_wrong_usage(shop: Run, words: str, told: str) -> None:
         ("pdo:jobs?zone=x", "it takes failed_table, timezone, retry_after"),
         ("pdo:jobs?retry_after=soon", "retry_after must be a number"),
         ("pdo:jobs?timezone=Mars/Base", "must be an IANA name"),
-        ("durable:durable", "mysql and postgres only"),
+        ("durable:x;drop", "letters, digits and _"),
     ],
 )
 def test_without_an_application_wrong_settings_are_wrong_usage(run: Run, store: str, told: str) -> None:  # noqa: F811

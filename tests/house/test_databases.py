@@ -19,6 +19,7 @@ ONE_DIALECT = re.compile(r"holdfast\.store\.dialects\.(postgres|mysql|sqlite)\b"
 MAY_ASK = {
     "bench": "measures each database beside a loop that is written for it",
     "demo": "resets the database that it was given, in that database's words",
+    "outbox/debezium/connector.py": "writes the settings of a connector, which differ for each database",
     "values/urls.py": "hides passwords in URLs of every scheme, of which one names a file and has none",
     "testing": "reads rows as each database writes them, and finds Django's connection to the same one",
 }

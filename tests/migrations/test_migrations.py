@@ -124,7 +124,7 @@ def test_a_schema_that_is_ahead_is_refused_by_check_and_by_apply(store: Store) -
 
 def test_a_schema_that_is_behind_is_refused_with_what_to_run(store: Store) -> None:
     apply(store)
-    with pytest.raises(SchemaMismatch, match="run `holdfast migrate apply`"):
+    with pytest.raises(SchemaMismatch, match="run `holdfast migrate apply --app module:attribute`"):
         store.run(migrate.check(SCHEMA_VERSION + 1))
 
 

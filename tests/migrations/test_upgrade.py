@@ -10,7 +10,7 @@ from itertools import takewhile
 import psycopg
 import pytest
 
-from holdfast import Holdfast, admin, jobs, runs
+from holdfast import Holdfast, admin, jobs, lines, runs
 from holdfast.errors import Conflict, DatabaseBusy
 from holdfast.store import Store, migrate
 from holdfast.store.catalogue import Query
@@ -19,7 +19,9 @@ from holdfast.store.migrate import Migration
 from holdfast.testing import Look, new_job
 from holdfast.values.debounce import throttle_scope
 from holdfast.values.ids import new_id
+from holdfast.values.queues import QueueSettings
 from holdfast.values.rows import Enqueued
+from holdfast.worker import registry
 from holdfast.workflows import NewRun, start
 
 WAITING, BUSY = 60, 40
@@ -310,6 +312,30 @@ def test_a_table_that_a_long_transaction_holds_is_not_waited_for_in_front_of_eve
             other.execute("update holdfast_jobs set priority = 1")
     assert hf.migrate() == names_after(hf, 1)
     hf.close()
+
+
+def test_what_ended_before_places_were_kept_is_replayed_and_workers_stay_as_they_are(store: Store) -> None:
+    store.run(migrate.apply(before(store, "places_and_stops")))
+    now = NOW[store.dialect.name]
+    key = {"key": "'a'"} | ({"place": "1"} if store.dialect.name == "postgres" else {})
+    over, live = add(store, **key), add(store, **key)
+    claim_and_finish(store, over)
+    sql(store, "update holdfast_finished set outcome = 'cancelled'")
+    for worker, status in (("old", "dead"), ("busy", "alive")):
+        values = f"'{worker}', '{status}', {now}, {now}, '{{}}'"
+        sql(store, f"insert into holdfast_workers (id, status, started_at, seen_at, info) values ({values})")  # noqa: S608
+    store.run(migrate.apply(store.migrations))
+    # A worker of the version before goes on: it ends jobs without their place, and is dead when it stops.
+    sql(store, "update holdfast_workers set status = 'dead' where id = 'busy'")
+    claim_and_finish(store, live)
+    sql(store, f"update holdfast_finished set outcome = 'cancelled' where id = '{live}'")  # noqa: S608 - an id of ours
+    assert {worker.id: worker.status for worker in store.run(registry.workers())} == {"old": "dead", "busy": "dead"}
+    settings = QueueSettings(ordered=True)
+    store.run(lines.declare({"mail": settings}))
+    later = store.run(jobs.enqueue(new_job(key="a"))).id
+    assert store.run(admin.replay(admin.Filter(states=("cancelled",)), 9, None)).ids == [over, live]
+    claimed = store.run(lines.claim("mail", settings, limit=9)).leases
+    assert [lease.job_id for lease in claimed] == [over, live, later]
 
 
 def test_tables_from_before_runs_take_runs_and_keep_their_jobs(store: Store) -> None:

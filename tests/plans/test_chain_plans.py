@@ -5,14 +5,19 @@ batch.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from holdfast.flow import Statement
+from holdfast import jobs
+from holdfast.flow import Flow, Statement
 from holdfast.store import Store, migrate
+from holdfast.testing import new_job
+from holdfast.values.rows import Enqueued, Finish, Lease
 from tests.plans.explain import PlanKind, explain
+from tests.plans.test_mysql_plans import sent
 from tests.servers import Postgres
 
 pytestmark = pytest.mark.slow
@@ -92,3 +97,50 @@ def test_the_end_of_some_members_reads_as_much_as_they_are(
     assert not {way for _, way in plan.scans} & {"Seq Scan", "Parallel Seq Scan"}, plan.scans
     assert plan.rows_visited <= 20 * ENDED + 100, plan.rows_visited
     assert plan.buffers <= 100 * ENDED + 300, plan.buffers
+
+
+def batch_of(count: int) -> Flow[list[Enqueued]]:
+    return jobs.add_batch(new_job(), [new_job("members") for _ in range(count)], sealed=True, on_dead="run", fresh=True)
+
+
+def ends_of(leases: list[Lease]) -> Flow[jobs.Settled]:
+    return jobs.settle([Finish(lease.id, lease.fence, "done") for lease in leases])
+
+
+@pytest.mark.parametrize("brand", ["mariadb", "mysql"])
+def test_the_end_of_some_members_reads_as_much_as_they_are_on_mysql(request: pytest.FixtureRequest, brand: str) -> None:
+    """Of 20,000 members: all statements together, of each row that is touched."""
+    store = Store(request.getfixturevalue(f"{brand}_url"))
+    store.run(migrate.apply(store.migrations))
+    store.run(batch_of(20_000))
+    leases = store.run(jobs.claim("members", limit=ENDED))
+    statements, rows = sent(store, ends_of(leases))
+    assert statements < 20, statements
+    assert rows < 40 * ENDED, rows
+    assert store.run(ends_of(leases)).done == {lease.job_id for lease in leases}
+    store.close()
+
+
+def test_the_end_of_some_members_takes_as_many_steps_in_a_large_batch_on_sqlite(tmp_path: Path) -> None:
+    """The steps of its virtual machine, beside those in a small one."""
+    few, many = (steps_on(Store(f"sqlite:///{tmp_path}/{count}.db"), count) for count in (2 * ENDED, 20_000))
+    assert many < 2 * few, (few, many)
+
+
+def steps_on(store: Store, count: int) -> int:
+    store.run(migrate.apply(store.migrations))
+    store.run(batch_of(count))
+    leases = store.run(jobs.claim("members", limit=ENDED))
+    taken = 0
+
+    def step() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    with store.link() as link:
+        link.raw.set_progress_handler(step, 100)
+        assert link.transact(ends_of(leases)).done == {lease.job_id for lease in leases}
+        link.raw.set_progress_handler(None, 0)
+    store.close()
+    return taken

@@ -129,7 +129,6 @@ def test_a_cancel_that_meets_the_end_of_the_job_is_a_conflict(pg: Store) -> None
     job_id = enqueued(pg)
     with stepped(pg, jobs.complete(claimed(pg))) as end, stepped(pg, admin.cancel(job_id, "a")) as cancel:
         end.step()
-        cancel.step_through("cancel_pending")
         answer = blocked(cancel, cancel.commit)
         end.commit()
         with pytest.raises(Conflict, match="done"):
@@ -139,15 +138,16 @@ def test_a_cancel_that_meets_the_end_of_the_job_is_a_conflict(pg: Store) -> None
 
 
 @on_postgres
-def test_a_job_that_comes_back_while_it_is_cancelled_is_found_again(pg: Store) -> None:
+def test_a_job_that_comes_back_while_it_is_cancelled_comes_back_with_the_request(pg: Store) -> None:
     job_id = enqueued(pg)
     lease = claimed(pg)
-    with stepped(pg, admin.cancel(job_id, "a")) as cancel:
-        cancel.step_through("cancel_pending")
-        pg.run(jobs.release(lease))
-        cancel.step_through("job_state")
-        assert cancel.commit() == "cancelled"
-    assert state(pg, job_id) == "cancelled"
+    with stepped(pg, admin.cancel(job_id, "a")) as cancel, stepped(pg, jobs.release(lease)) as back:
+        cancel.step_through("live_lock")
+        answer = blocked(back, back.commit)
+        assert cancel.commit() == "requested"
+        answer.result(PATIENCE)
+    assert state(pg, job_id) == "pending"
+    assert claimed(pg).cancel_requested
 
 
 def test_a_job_claimed_while_it_is_made_due_is_a_conflict(pg: Store) -> None:

@@ -192,11 +192,11 @@ def test_of_two_cancels_by_filter_each_job_goes_to_one(pg: Store) -> None:
 @on_postgres
 def test_a_drain_by_hand_does_not_revive_a_worker_that_ends(pg: Store) -> None:
     pg.run(registry.beat("w1", "{}"))
-    with stepped(pg, registry.mark("w1", "dead")) as ending, stepped(pg, draining.drain("w1", None, "ann")) as draws:
+    with stepped(pg, registry.leave("w1")) as ending, stepped(pg, draining.drain("w1", None, "ann")) as draws:
         ending.rest()
         draws.step_through("workers_list")
         answer = blocked(draws, draws.commit)
         ending.commit()
-        assert answer.result(PATIENCE).left == {"w1": "dead"}
-    assert [worker.status for worker in pg.run(registry.workers())] == ["dead"]
+        assert answer.result(PATIENCE).left == {"w1": "stopped"}
+    assert [worker.status for worker in pg.run(registry.workers())] == ["stopped"]
     assert pg.run(admin.audit()) == []

@@ -4,6 +4,7 @@ The body alone, without a database: a journal in memory, and an engine that ends
 """
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -19,12 +20,19 @@ from holdfast.workflows.run import Run
 Journal = list[Recorded]
 
 
+# For those who call them: another value each time, after another while.
+chance = random.Random()
+numbers = itertools.count(1)
+
+
 async def fresh() -> int:
-    raise NotImplementedError
+    await asyncio.sleep(chance.choice((0, 0, 0.001, 0.003)))
+    return next(numbers)
 
 
 async def use(value: Any) -> int:
-    raise NotImplementedError
+    await asyncio.sleep(chance.choice((0, 0, 0.001, 0.003)))
+    return next(numbers)
 
 
 class Engine:

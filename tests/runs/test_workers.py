@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, JobCancelled, Retry, Run
+from holdfast import Holdfast, JobCancelled, JobDead, Retry, Run
 from holdfast.events import RunParked
 
 PATIENCE = 60.0
@@ -209,3 +209,47 @@ def test_a_policy_of_retries_is_for_deaths_and_not_for_steps(hf_file: Holdfast) 
     async def work(run: Run) -> None: ...
 
     assert hf_file.get(work.start(id="r").get().job_id).max_attempts == 7
+
+
+def test_a_transaction_that_goes_on_after_its_time_commits_nothing_and_holds_up_nobody(hf_file: Holdfast) -> None:
+    hf, calls = hf_file, []
+
+    def book(tx: Any) -> int:
+        calls.append(1)
+        if len(calls) == 1:
+            time.sleep(0.2)
+        return len(calls)
+
+    @hf.workflow
+    async def work(run: Run) -> list[int]:
+        booked = await run.transaction(book, timeout=0.02, retry=Retry.after(0.3))
+        return [booked, await run.step(len, [1, 2, 3], name="after")]
+
+    async def main() -> None:
+        async with hf.worker(poll=0.1):
+            handle = await work.astart(id="r")
+            assert await handle.aresult(PATIENCE) == [2, 3]
+            assert [row.key for row in await handle.ahistory() if row.ok] == ["book", "after"]
+
+    asyncio.run(main())
+
+
+def test_a_step_that_cancels_the_task_it_is_in_fails_the_attempt_of_its_run(hf_file: Holdfast) -> None:
+    hf = hf_file
+
+    async def selfish() -> None:
+        task: Any = asyncio.current_task()
+        task.cancel()
+        await asyncio.sleep(0)
+
+    @hf.workflow(retry=Retry(max_attempts=1))
+    async def work(run: Run) -> None:
+        await run.step(selfish)
+
+    async def main() -> None:
+        async with hf.worker(poll=0.1):
+            handle = await work.astart(id="r")
+            with pytest.raises(JobDead, match="selfish was cancelled, and not by its run"):
+                await handle.aresult(PATIENCE)
+
+    asyncio.run(main())

@@ -33,6 +33,7 @@ class Queue(Receiver):
     """A queue of its own name for each test."""
 
     secrets = (Moto.secret,)
+    tells_losses = True
 
     def __init__(self, client: Any, gate: Gate, fifo: bool) -> None:
         self.client, self.gate = client, gate

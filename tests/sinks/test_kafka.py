@@ -204,3 +204,20 @@ def test_passwords_are_not_shown(topic: Topic) -> None:
 def test_settings_are_checked_at_once(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Kafka(**settings)
+
+
+def test_a_broker_that_goes_away_in_the_middle_of_a_call_is_told_from_one_that_is_silent(topic: Topic) -> None:
+    async def work() -> None:
+        sink = topic.sink(timeout=30.0)
+        await sink_suite.sent_at_last(sink, [message("a")])
+        topic.gate.blackhole()
+        sending = asyncio.ensure_future(sink.send([message("a"), message("b")]))
+        await asyncio.sleep(0.05)
+        with topic.gate.shut():
+            topic.gate.heal()
+            # Much sooner than the time-out, since nobody answers at any address.
+            outcomes = await asyncio.wait_for(sending, 20)
+        assert all(isinstance(one, Failed) and one.unknown and one.lost for one in outcomes), outcomes
+        await sink.close()
+
+    sink_suite.run(work())

@@ -24,6 +24,7 @@ class Subscriber(Receiver):
     """One that listens to a topic of its own name for as long as a test runs."""
 
     secrets = (PASSWORD,)
+    tells_losses = True
 
     def __init__(self, server: Mosquitto, gate: Gate, mode: str = "structured", version: str = "5") -> None:
         self.server, self.gate, self.mode, self.version = server, gate, mode, version

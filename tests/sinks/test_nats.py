@@ -23,6 +23,7 @@ class Stream(Receiver):
     """A stream of its own name for each test."""
 
     secrets = (PASSWORD,)
+    tells_losses = True
 
     def __init__(self, server: NatsServer, gate: Gate, mode: Mode = "binary") -> None:
         self.server, self.gate, self.mode = server, gate, mode

@@ -24,6 +24,7 @@ class Queue(Receiver):
     """A queue of its own name for each test."""
 
     secrets = ("guest",)
+    tells_losses = True
 
     def __init__(self, server: brokers.RabbitMQ, gate: Gate, kind: str = "quorum", mode: Mode = "binary") -> None:
         self.server, self.gate, self.kind, self.mode = server, gate, kind, mode

@@ -21,6 +21,7 @@ class Stream(Receiver):
     """A stream of its own name for each test."""
 
     secrets = (PASSWORD,)
+    tells_losses = True
 
     def __init__(self, server: RedisServer, gate: Gate, mode: Mode = "structured") -> None:
         self.server, self.gate, self.mode = server, gate, mode

@@ -77,6 +77,10 @@ def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_option
     admin = {"jobs_list", "jobs_count", "dead_groups", "finished_pick", "audit_list", "schedules_list", "queue_lags"}
     # What a cancel or a change by filter looks up, locks and writes.
     admin |= {"live_look", "live_lock", "change_live"}
+    # How far back a list of the newest jobs looks.
+    admin |= {"jobs_horizon"}
+    # The newest rows of statistics, of one worker or of all.
+    admin |= {"stats_latest"}
     # What settles a batch leaves jobs with followers alone until their turn; a wake may name what is over.
     ends = {"finish", "drop", "put_back", "wake"}
     # Only PostgreSQL sends a completion and the COMMIT in one message.
@@ -89,10 +93,13 @@ def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_option
     waits = {"results_mark"}
     # What is read of runs by hand, and a journal from some row on.
     runs = {"journal_read", "runs_named", "runs_list"}
+    # Remote steps by key, and those that people send again.
+    runs |= {"dispatches_of", "dispatches_again"}
     assert (
         set(optional(dialect))
         == admin
-        | {"enqueue", "enqueue_alike", "enqueue_many", "debounce_take", "claim", "reap_pick", "schedule_tick"}
+        | {"enqueue", "enqueue_alike", "enqueue_keyed", "enqueue_many"}
+        | {"debounce_take", "claim", "reap_pick", "schedule_tick"}
         | ends
         | lines
         | chains

@@ -162,6 +162,23 @@ def test_what_was_enqueued_can_be_asserted(hf):
         assert_enqueued(hf, receipt, times=1)
 
 
+@pytest.mark.parametrize("times", [None, 0])
+def test_a_misspelt_kind_or_argument_is_never_taken_for_one_that_nothing_was_enqueued_of(hf, times):
+    @hf.job
+    def receipt(order_id: int) -> None: ...
+
+    with pytest.raises(AssertionError, match=r"'reciept' is not the kind of a handler .*; did you mean receipt\?"):
+        assert_enqueued(hf, "reciept", times=times)
+    with pytest.raises(AssertionError, match=r"receipt takes no argument 'order'; did you mean order_id\?"):
+        assert_enqueued(hf, receipt, times=times, order=1)
+    assert_enqueued(hf, "receipt", times=0, order_id=1)
+    receipt.enqueue(1)
+    hf.enqueue("elsewhere", {"n": 1}, check=False)
+    assert_enqueued(hf, "elsewhere", n=1)
+    with pytest.raises(AssertionError, match="did you mean order_id"):
+        assert_enqueued(hf, receipt, times=0, order=1)
+
+
 def test_the_look_sees_the_tests_own_transaction(sqlite_url):
     hf = Holdfast(sqlite_url)
     hf.migrate()

@@ -1,5 +1,6 @@
 """The keywords that type checkers know are those that the code takes: one list must not outgrow the other."""
 
+import asyncio
 import inspect
 import typing
 from dataclasses import fields
@@ -39,6 +40,25 @@ WRONG: dict[str, typing.Callable[[typing.Any, typing.Any], object]] = {
         concurency=1
     ),
     "que: hf.job() takes no such option (did you mean queue?); got 'a'": lambda hf, _: hf.job(que="a"),
+    "order: hf.queue() takes no such option (did you mean ordered?); got True": lambda hf, _: hf.queue("a", order=True),
+    "catchup: hf.schedule() takes no such option (did you mean catch_up?); got 'all'": lambda hf, send: hf.schedule(
+        "nightly", send.bind(), every=60, catchup="all"
+    ),
+    "than: hf.batch() takes no such option (did you mean then?); got 1": lambda hf, _: hf.batch(than=1),
+    "too: hf.route() takes no such option (did you mean to?); got 1": lambda hf, _: hf.route("order.*", too=1),
+    "subjekt: hf.publish() takes no such option (did you mean subject?); got 'a'": lambda hf, _: hf.publish(
+        "order.created", {}, subjekt="a"
+    ),
+    "knd: hf.pause() takes no such option (did you mean kind?); got 'send'": lambda hf, _: hf.pause(knd="send"),
+    "timout: hf.result() takes no such option (did you mean timeout?); got 1": lambda hf, _: hf.result("x", timout=1),
+    "max_attempt: Retry() takes no such option (did you mean max_attempts?); got 3": lambda _, __: holdfast.Retry(
+        max_attempt=3
+    ),  # type: ignore[call-arg]
+    "pr: Rate() takes no such option (did you mean per?); got 1": lambda _, __: holdfast.Rate(5, pr=1),  # type: ignore[call-arg]
+    "maxwait: Debounce() takes no such option (did you mean max_wait?); got 1": lambda _, __: holdfast.Debounce(
+        "a", 1, maxwait=1
+    ),  # type: ignore[call-arg]
+    "kee: hf.job() takes no such option (did you mean key?); got 'a'": lambda hf, _: hf.job(kee="a"),
     "pol_size: Holdfast() takes no such option (did you mean pool_size?); got 1": lambda hf, _: type(hf)(
         "sqlite://", pol_size=1
     ),
@@ -59,6 +79,26 @@ def test_a_right_option_is_taken_everywhere() -> None:
     send = hf.job(kind="send")(lambda: None)
     send.using(**dict.fromkeys(USING)).bind()
     hf.bind("send", check=True, **dict.fromkeys(EnqueueKeywords.__annotations__))
+
+
+def test_an_async_call_refuses_a_wrong_option_too() -> None:
+    hf = holdfast.Holdfast("sqlite://")
+    assert inspect.iscoroutinefunction(hf.apublish)
+    with pytest.raises(ConfigError, match=r"subjekt: hf.apublish\(\) takes no such option \(did you mean subject\?\)"):
+        asyncio.run(hf.apublish("order.created", {}, subjekt="a"))  # type: ignore[call-arg]
+
+
+def test_every_call_of_the_application_with_options_of_its_own_says_what_was_meant() -> None:
+    """Those with `**options` or `**which` have checks of their own."""
+    plain = []
+    for name, method in inspect.getmembers(holdfast.Holdfast, inspect.isfunction):
+        parameters = inspect.signature(method).parameters.values()
+        kinds = {each.kind for each in parameters}
+        loose = inspect.Parameter.VAR_KEYWORD in kinds
+        has_options = inspect.Parameter.KEYWORD_ONLY in kinds and not name.startswith("_")
+        if has_options and not loose and not hasattr(method, "__wrapped__"):
+            plain.append(name)
+    assert plain == ["draft"], "these raise a TypeError that names no option; decorate them with `spelt`"
 
 
 def public_calls() -> list[typing.Any]:

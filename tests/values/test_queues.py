@@ -1,10 +1,14 @@
 """Rates: how many may start now, in exact numbers, at the times that databases have."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.values.queues import Rate, spent, tokens, wait_us
+from holdfast import Holdfast
+from holdfast.errors import ConfigError
+from holdfast.values.queues import QueueSettings, Rate, spent, tokens, wait_us
 
 NOW = 1_790_000_000_000_000
 rates = st.builds(Rate, st.integers(1, 5_000), st.sampled_from([0.5, 1, 7, 60, 3_600, 86_400.0]))
@@ -40,3 +44,17 @@ def test_a_rate_whose_interval_is_no_whole_number_of_microseconds_lets_jobs_star
 def test_a_clock_that_was_put_back_makes_nobody_wait_for_more_than_an_interval() -> None:
     rate = Rate(1, per=60)
     assert wait_us(rate, NOW + 10**12, NOW) == 60_000_000
+
+
+def test_a_queue_is_said_once_or_twice_the_same() -> None:
+    hf = Holdfast("sqlite://")
+    hf.queue("orders", ordered=True, retention=0)
+    hf.queue("orders", ordered=True, retention={"done": 0})
+    with pytest.raises(
+        ConfigError, match=r"queue: hf.queue\(\) was told of it before, with other settings \(ordered yes, "
+    ):
+        hf.queue("orders", concurrency=5)
+    assert hf.queue_options("orders").settings == QueueSettings(ordered=True), "the first counts"
+    hf.queue("mail", retention=timedelta(hours=1))
+    with pytest.raises(ConfigError, match=r"\(done jobs kept for 3600 s\); say all of it in one call; got 'mail'"):
+        hf.queue("mail")

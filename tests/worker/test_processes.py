@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.worker import registry
 from tests import servers
 from tests.worker.processes import Crew, Process, alive, crew_on, until
 from tests.worker.stage import Stage
@@ -33,7 +34,7 @@ def enqueue_ledger(stage: Stage, count: int) -> None:
 
 
 def workers(stage: Stage) -> list[str]:
-    return [row[0] for row in stage.sql("select status from holdfast_workers order by started_at")]
+    return [worker.status for worker in stage.hf.store.run(registry.workers())]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -42,7 +43,7 @@ def test_a_signal_while_idle_ends_it_cleanly(crew: Crew, number: signal.Signals)
     assert worker.end(number) == 0
     assert [line["why"] for line in worker.said("worker stopping")] == [number.name]
     assert len(worker.said("worker stopped")) == 1
-    assert workers(crew.stage) == ["dead"]
+    assert workers(crew.stage) == ["stopped"]
 
 
 def test_a_signal_while_it_starts_ends_it(crew: Crew) -> None:

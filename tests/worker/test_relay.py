@@ -389,6 +389,60 @@ def test_a_call_that_takes_too_long_is_a_failure_of_which_nobody_knows(sqlite_st
     assert "no answer within 0.02 seconds" in stage.heard(events.SinkDown)[0].reason
 
 
+LOST = Failed("the connection was lost", unknown=True, lost=True)
+
+
+def test_a_sink_that_goes_away_in_the_middle_of_a_call_uses_no_attempt(stage: Stage) -> None:
+    hf, inbox = stage.hf, Inbox()
+    once = Retry(max_attempts=1, first_delay=0, max_delay=0)
+    hf.route("#", to=inbox, name="all", ordered=True, retry=once)
+    ids = [hf.publish("n", n, key=f"k{n % 2}") for n in range(6)]
+    # Twice: some arrive, and for the others the connection is lost.
+    inbox.answers = {1: [LOST], 2: [LOST, LOST]}
+
+    async def body(worker: Worker) -> None:
+        await stage.until_empty()
+
+    stage.work(body, poll=0.02)
+    assert [stage.state(one) for one in ids] == ["done"] * 6
+    assert [message.attempt for message in inbox.got] == [1] * 6
+    for key in ("k0", "k1"):
+        assert [one.event.data for one in inbox.got if one.key == key] == sorted(
+            one.event.data for one in inbox.got if one.key == key
+        )
+    assert stage.heard(events.SinkDown)
+    assert stage.heard(events.SinkBack)
+
+
+def test_a_message_that_makes_its_receiver_hang_up_each_time_becomes_a_dead_letter(sqlite_stage: Stage) -> None:
+    stage, hf = sqlite_stage, sqlite_stage.hf
+
+    class Crashing(Inbox):
+        async def send(self, messages: Sequence[Message]) -> Sequence[Outcome]:
+            if any(message.event.data == "poison" for message in messages):
+                self.calls.append(len(messages))
+                return [LOST] * len(messages)
+            return await super().send(messages)
+
+    inbox = Crashing()
+    hf.route("#", to=inbox, name="all", retry=AT_ONCE, batch=4)
+    poison = hf.publish("n", "poison")
+    fine = [hf.publish("n", n) for n in range(7)]
+
+    async def body(worker: Worker) -> None:
+        # Others come along, so that the receiver is found to be there between two of its crashes.
+        for n in range(7, 200):
+            if stage.state(poison) == "dead":
+                break
+            await hf.apublish("n", n)
+            await asyncio.sleep(0.02)
+        await stage.until_empty()
+
+    stage.work(body, poll=0.02)
+    assert stage.state(poison) == "dead"
+    assert [stage.state(one) for one in fine] == ["done"] * 7
+
+
 def test_a_function_is_a_sink_in_both_colours(sqlite_stage: Stage) -> None:
     stage, hf = sqlite_stage, sqlite_stage.hf
     threads: list[Any] = []

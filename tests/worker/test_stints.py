@@ -389,6 +389,30 @@ def test_changed_settings_count_within_a_second_without_a_restart(stage: Stage) 
     stage.work(body)
 
 
+def test_a_job_without_a_key_in_an_ordered_queue_is_told_once_for_each_kind(stage: Stage) -> None:
+    hf = stage.hf
+    hf.queue("orders", ordered=True)
+
+    @hf.job(queue="orders")
+    async def ship(n: int) -> None: ...
+
+    @hf.job(queue="orders")
+    async def bill(n: int) -> None: ...
+
+    async def body(_: Worker) -> None:
+        for handler in (ship, bill, ship):
+            # A job of a second claim must not be told again.
+            await stage.until_empty()
+            handler.enqueue(1)
+            handler.using(key="a").enqueue(2)
+        await stage.until(lambda: len(stage.heard(events.KeyMissing)) >= 2)
+        await stage.until_empty()
+
+    stage.work(body)
+    told = [(event.queue, event.kind, event.settings) for event in stage.heard(events.KeyMissing)]
+    assert sorted(told) == [("orders", "bill", "ordered yes"), ("orders", "ship", "ordered yes")]
+
+
 def test_a_miscounted_limit_is_told_and_put_right(stage: Stage) -> None:
     hf = stage.hf
     hf.queue("stripe", concurrency=2)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 from holdfast import runs
 from holdfast.admin import cancelling, changing, examine, recording
@@ -17,7 +17,7 @@ from holdfast.errors import ConfigError
 from holdfast.flow import Flow, Series, Steps, flow
 from holdfast.jobs import pruning
 from holdfast.life.desk import Desk
-from holdfast.life.findings import Finding
+from holdfast.life.findings import ANY_KIND, Finding
 from holdfast.life.listing import EVERYTHING, After, Cancelled, Changed, Count, Family, Kept, Page, Replays, Wanted
 from holdfast.values.changes import Change
 from holdfast.values.ids import parse_id
@@ -31,12 +31,21 @@ class JobsDesk(Desk):
 
     name = "jobs"
     states: ClassVar[tuple[str, ...]] = STATES
-    checks: ClassVar[tuple[str, ...]] = ("lag", "pauses", "leases", "dead-letters", "batches", "outbox", "runs")
+    checks: ClassVar[tuple[str, ...]] = (
+        "lag",
+        "pauses",
+        "leases",
+        "dead-letters",
+        "batches",
+        "outbox",
+        "runs",
+        "kinds",
+    )
     has_retention: ClassVar[bool] = True
 
     @flow
     def counts(self) -> Steps[list[Count]]:
-        """Count jobs by queue; reads all finished rows, so it takes longer the more are kept."""
+        """Count jobs by queue; of finished ones the latest, up to a limit (`admin.counts`)."""
         by_queue: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for kind in (yield from admin.counts().start()):
             for name in _COUNTED:
@@ -50,7 +59,7 @@ class JobsDesk(Desk):
     ) -> Steps[Page]:
         last = after.id if isinstance(after, JobView) else None if after is None else typed_id(after)
         size = min(limit, LONGEST_LIST)
-        found = yield from admin.list_jobs(_filter(wanted), size, last, newest).start()
+        found = yield from admin.list_jobs(filter_of(wanted), size, last, newest).start()
         return Page(found, found[-1] if len(found) == size else None)
 
     def letters(
@@ -72,16 +81,25 @@ class JobsDesk(Desk):
 
     @flow
     def examine(
-        self, lag_seconds: float = 60.0, *, served: Collection[str] | None = None, only: str | None = None
+        self,
+        lag_seconds: float = 60.0,
+        *,
+        served: Collection[str] | None = None,
+        only: str | None = None,
     ) -> Steps[list[Finding]]:
-        looks = {
+        handled = cast("Mapping[str, Collection[str]]", served) if isinstance(served, Mapping) else {}
+        # What live workers have code for; None where there is nobody to ask, or somebody does not say.
+        known = {kind for kinds in handled.values() for kind in kinds}
+        kinds = None if not known or ANY_KIND in known else known
+        looks: dict[str, Callable[[], Flow[list[Finding]]]] = {
             "lag": lambda: examine.lag(lag_seconds, served),
             "pauses": examine.pauses,
             "leases": examine.leases,
             "dead-letters": examine.dead_letters,
             "batches": examine.batches,
             "outbox": examine.outbox,
-            "runs": examine.runs,
+            "runs": lambda: examine.runs(kinds),
+            "kinds": lambda: examine.kinds(handled),
         }
         found: list[Finding] = []
         for name in self.checks if only is None else (only,):
@@ -105,12 +123,12 @@ class JobsDesk(Desk):
     def cancel_all(
         self, wanted: Wanted, actor: str | None, limit: int | None = None, dry_run: bool = False
     ) -> Series[Cancelled]:
-        return cancelling.cancel_all(*without_ids(_filter(wanted)), actor, limit, dry_run)
+        return cancelling.cancel_all(*without_ids(filter_of(wanted)), actor, limit, dry_run)
 
     def change_all(
         self, wanted: Wanted, change: Change, actor: str | None, limit: int | None = None, dry_run: bool = False
     ) -> Series[Changed]:
-        return changing.change_all(*without_ids(_filter(wanted)), change, actor, limit, dry_run)
+        return changing.change_all(*without_ids(filter_of(wanted)), change, actor, limit, dry_run)
 
     @flow
     def replay(self, wanted: Wanted, limit: int, actor: str | None, dry_run: bool = False) -> Steps[Replays]:
@@ -150,12 +168,13 @@ def typed_id(typed: str) -> str:
         raise ConfigError("id", rule, typed) from error
 
 
-def _filter(wanted: Wanted) -> Filter:
+def filter_of(wanted: Wanted) -> Filter:
+    """Make a filter of our own jobs of what is wanted. Raises: ConfigError for what they cannot be asked."""
     return Filter(**(vars(wanted) | {"ids": tuple(map(typed_id, wanted.ids))}))
 
 
 def _dead(wanted: Wanted) -> Filter:
-    return _filter(Wanted(**(vars(wanted) | {"states": wanted.states or ("dead",)})))
+    return filter_of(Wanted(**(vars(wanted) | {"states": wanted.states or ("dead",)})))
 
 
 def _stays(job: str, holder: str | None) -> str:

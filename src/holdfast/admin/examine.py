@@ -5,7 +5,8 @@ Flows for `doctor` and the like. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from holdfast import runs as flows
@@ -14,7 +15,9 @@ from holdfast.admin.jobs import Filter, count_jobs, dead_groups, expired_leases,
 from holdfast.admin.pausing import held_up
 from holdfast.flow import Steps, ask, flow, text_of
 from holdfast.jobs import pauses as paused_now
-from holdfast.life.findings import Finding, of_letters
+from holdfast.life.findings import ANY_KIND, Finding, of_letters
+from holdfast.observe import shown
+from holdfast.observe.sampling import due_kinds
 from holdfast.values.cloudevents import type_of
 from holdfast.values.reserved import UNROUTED, is_route, route_of
 from holdfast.values.words import age, plural
@@ -54,6 +57,23 @@ def lag(limit_seconds: float, served: Collection[str] | None = None) -> Steps[li
             do = f"add workers or --concurrency; see in {look} whether it is a kind that no worker handles"
             found.append(Finding("lag", "warning", waiting, do))
     return found or [Finding("lag", "ok", f"no job has been due for more than {age(limit_seconds)}")]
+
+
+@flow
+def kinds(served: Mapping[str, Collection[str]]) -> Steps[list[Finding]]:
+    """Find due jobs of a kind that no live worker handles, in queues that some do serve: `served` has their kinds.
+
+    A queue that nobody serves is told of by `lag`.
+    """
+    found = []
+    for one in (yield from due_kinds().start()):
+        if one.queue not in served or {one.kind, ANY_KIND} & set(served[one.queue]):
+            continue
+        seen = f"queue {one.queue}: {shown(one.due)} due of kind {one.kind}, the oldest for {age(one.oldest)}"
+        do = f"start a worker whose application registers {one.kind}, or cancel them: `holdfast jobs cancel --kind"
+        do = f"{do} {shlex.quote(one.kind)}`"
+        found.append(Finding("kinds", "problem", f"{seen}, and no live worker handles that kind", do))
+    return found or [Finding("kinds", "ok", "every kind that is due has a live worker, where its queue has one")]
 
 
 @flow
@@ -114,9 +134,23 @@ def outbox() -> Steps[list[Finding]]:
 
 
 @flow
-def runs() -> Steps[list[Finding]]:
-    """Find runs that cannot go on with the code that is there, and those whose journals have become long."""
+def runs(kinds: Collection[str] | None = None) -> Steps[list[Finding]]:
+    """Find runs that cannot go on with the code that is there, or that no live worker has code for, and long journals.
+
+    `kinds` is what live workers serve; None where there is nobody to ask.
+    """
     found = []
+    counted = (yield from flows.live_kinds().start()) if kinds is not None else {}
+    for kind, (live, due) in counted.items():
+        if kind in (kinds or ()):
+            continue
+        seen = f"{plural(live, 'run')} of {kind}, {due:,} of them due, and no live worker serves that version"
+        workflow, _, version = kind.partition("@")
+        do = (
+            f"deploy workers that keep @{workflow}.version({version}), or let the runs go on as another version: "
+            f"`holdfast runs migrate --kind {kind} --to VERSION --app APP`"
+        )
+        found.append(Finding("runs", "problem" if due else "warning", seen, do))
     stuck = yield from flows.runs(flows.RunFilter(status="stuck"), RUNS_READ).start()
     if stuck:
         first = stuck[-1]
@@ -127,7 +161,7 @@ def runs() -> Steps[list[Finding]]:
         seen = f"the journal of run {one.key} has {one.rows:,} rows, which each claim of it reads"
         do = "let such a run return run.continue_as_new(…) from time to time"
         found.append(Finding("runs", "warning", seen, do))
-    return found or [Finding("runs", "ok", "none is stuck, and no journal is long")]
+    return found or [Finding("runs", "ok", "none is stuck, every version is served, and no journal is long")]
 
 
 @flow

@@ -7,6 +7,7 @@ Every action writes one audit line per job, in the transaction that changes the 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -17,10 +18,13 @@ from holdfast.admin.recording import record as _record
 from holdfast.chains import CHILD, JOINED, pardon, wait_again
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
 from holdfast.flow import Columns, Steps, ask, flow, number_of, text_of
+from holdfast.jobs import follow
 from holdfast.life.door import Left, consequences
 from holdfast.life.listing import Wanted
 from holdfast.lines.leaving import LINE_BITS
 from holdfast.lines.stopping import start_for
+from holdfast.observe import COUNTED
+from holdfast.runs import RUN, go_on
 from holdfast.values.ids import parse_id
 from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
 from holdfast.values.retry import whole
@@ -37,6 +41,7 @@ __all__ = [
     "Lag",
     "QueueCount",
     "Replayed",
+    "any_live",
     "audit",
     "count_jobs",
     "counts",
@@ -51,9 +56,11 @@ __all__ = [
     "show",
 ]
 
-STATES = ("pending", "waiting", "leased", "done", "dead", "cancelled")
+LIVE_STATES = ("pending", "waiting", "leased")
+STATES = (*LIVE_STATES, "done", "dead", "cancelled")
 REPLAYABLE = ("dead", "cancelled")
 LONGEST_LIST = 100_000
+_COUNTED = ("pending", "due", "scheduled", "leased", "done", "dead", "cancelled", "waiting")
 # A job may move between a write that missed it and the read that asks why; each try looks again.
 TRIES_PER_JOB = 10
 
@@ -98,6 +105,9 @@ class Filter(Wanted):
         if self.group is not None or set(self.states) == {"dead"}:
             # Said once more as a constant, which lets a database use the index of the dead letters.
             given["only_dead"] = True
+        if self.states and not set(self.states) - set(LIVE_STATES):
+            # Without it, a database reads every finished row only to find that none is live.
+            given["only_live"] = True
         return given
 
 
@@ -136,9 +146,24 @@ def count_jobs(filter: Filter = ALL) -> Steps[int]:
 
 @flow
 def counts() -> Steps[list[QueueCount]]:
-    """Count jobs by queue, kind and state; reads all finished rows, so it takes longer the more are kept."""
-    rows = yield from ask("queue_counts", alone=True)
-    return [QueueCount(queue, kind, *map(int, numbers)) for queue, kind, *numbers in rows]
+    """Count jobs by queue, kind and state.
+
+    Of finished jobs the latest are counted, by queue and outcome, up to one more than `observe.COUNTED`.
+    """
+    found: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTED, 0))
+    for queue, kind, *numbers in (yield from ask("queue_counts", alone=True)):
+        found[queue, kind] |= zip(("pending", "due", "scheduled", "leased", "waiting"), map(int, numbers), strict=True)
+    for outcome, queue in (yield from ask("prune_queues", alone=True)):
+        rows = yield from ask("finished_counts", outcome=outcome, queue=queue, limit=COUNTED + 1, alone=True)
+        for kind, number in rows:
+            found[queue, kind][outcome] = int(number)
+    return [QueueCount(queue, kind, **numbers) for (queue, kind), numbers in sorted(found.items())]
+
+
+@flow
+def any_live() -> Steps[bool]:
+    """Tell whether there is a live job."""
+    return bool((yield from ask("live_any", alone=True)))
 
 
 @flow
@@ -154,10 +179,19 @@ def show(job_id: str) -> Steps[JobView]:
 
 
 @flow
-def audit(job_id: str | None = None, limit: int = 50) -> Steps[list[AuditLine]]:
-    """Read what was done by hand, the latest first."""
-    given: dict[str, Any] = {} if job_id is None else {"job_id": one_id(job_id)}
-    rows = yield from ask("audit_list", alone=True, limit=_limit(limit), **given)
+def audit(
+    job_id: str | None = None,
+    limit: int = 50,
+    *,
+    actor: str | None = None,
+    since: datetime | None = None,
+    before: datetime | None = None,
+) -> Steps[list[AuditLine]]:
+    """Read what was done by hand, the latest first; by whom, from when on (included), before when."""
+    one = None if job_id is None else one_id(job_id)
+    rows = yield from ask(
+        "audit_list", alone=True, limit=_limit(limit), job_id=one, actor=actor, since=since, before=before
+    )
     return [
         AuditLine(when(at), action, None if job is None else str(job), actor, decoded(detail) or {})
         for at, action, job, actor, detail in rows
@@ -183,9 +217,12 @@ def expired_leases(limit: int = 50) -> Steps[list[JobView]]:
 
 @flow
 def dead_groups(filter: Filter | None = None, limit: int = 50) -> Steps[list[DeadGroup]]:
-    """Group dead letters by kind and likeness of their last error, the largest group first."""
+    """Group dead letters by kind and likeness of their last error, the largest group first.
+
+    Where there are more than `LONGEST_LIST`, no more are looked at: the counts are of those.
+    """
     given = _letters(filter or ALL, ("dead",))
-    rows = yield from ask("dead_groups", alone=True, limit=_limit(limit), **given)
+    rows = yield from ask("dead_groups", alone=True, limit=_limit(limit), most=LONGEST_LIST, **given)
     return [
         DeadGroup(
             group, kind, int(count), sorted(decoded(queues)), error, message, when(first), when(last), str(sample)
@@ -343,12 +380,17 @@ def _put_live(letters: Sequence[_Letter], actor: str | None) -> Steps[Replayed]:
     yield from _record("replay", actor, lines)
     in_line = [letter for letter in replayed if letter.key is not None and (letter.followers or 0) & LINE_BITS]
     yield from start_for([(letter.job_id, letter.queue, str(letter.key)) for letter in in_line])
-    parents = [letter.job_id for letter in replayed if (letter.followers or 0) & JOINED]
-    if parents:
-        yield from wait_again(parents)
+    if replayed:
+        told = {letter.job_id for letter in replayed if (letter.followers or 0) & JOINED}
+        waited_for = yield from wait_again([letter.job_id for letter in replayed])
+        if untold := [job for job in waited_for if job not in told]:
+            yield from follow(untold, JOINED)
     children = [letter.job_id for letter in replayed if (letter.followers or 0) & CHILD]
     if children:
         yield from pardon(children)
+    gone_on = [letter.job_id for letter in replayed if (letter.followers or 0) & RUN]
+    if gone_on:
+        yield from go_on(gone_on)
     holders = yield from _holders(held)
     conflicts = {letter.job_id: holders.get((letter.kind, letter.unique)) for letter in held}
     return Replayed([letter.job_id for letter in replayed], conflicts)

@@ -84,8 +84,12 @@ A = TypeVar("A", bound=Answer)
 Act = Callable[[Sequence[str], bool], Flow[A]]
 
 
-def meant_by(call: str, named: object, everything: bool, which: Mapping[str, Any]) -> tuple[Filter, list[str] | None]:
+def meant_by(
+    call: str, named: object, everything: bool, which: Mapping[str, Any], *, runs: bool = False
+) -> tuple[Filter, list[str] | None]:
     """Read which jobs are meant: by id, by filter, or by both; the ids in their order, None where none were named.
+
+    With `runs`, a text that is not the id of a job names a run.
 
     Raises: ConfigError where nothing is said, for what is unknown, and for None: a variable that is empty by mistake
     must not mean every job.
@@ -98,7 +102,7 @@ def meant_by(call: str, named: object, everything: bool, which: Mapping[str, Any
         raise ConfigError("everything", "contradicts ids and filters: leave one of them out", everything)
     if not everything and named is None and not which:
         raise ConfigError("job", f"{call} takes ids, a filter (queue=, kind=, key=, …) or everything=True", None)
-    ids = None if named is None else _ids(named)
+    ids = None if named is None else _ids(named, runs)
     said = dict(which)
     state = said.pop("state", ())
     states = (state,) if isinstance(state, str) else tuple(state)
@@ -117,18 +121,20 @@ def live_only(meant: Filter) -> Filter:
     return meant
 
 
-def _ids(named: object) -> list[str]:
+def _ids(named: object, runs: bool) -> list[str]:
     several = [named] if isinstance(named, str | Enqueued) else named
     if not isinstance(several, Iterable):
         raise ConfigError("job", "must be an id, what an enqueue answered, or several of these", named)
-    return list(dict.fromkeys(_id(one) for one in several))
+    return list(dict.fromkeys(_id(one, runs) for one in several))
 
 
-def _id(one: object) -> str:
+def _id(one: object, runs: bool) -> str:
     given = one.id if isinstance(one, Enqueued) else one
     try:
         return parse_id(given.strip().lower() if isinstance(given, str) else given)
     except ConfigError as error:
+        if runs and isinstance(given, str) and given:
+            return given
         rule = "must be the id of a job (such as 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f), or what its enqueue answered"
         raise ConfigError("job", rule, one) from error
 

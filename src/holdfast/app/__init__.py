@@ -6,24 +6,31 @@ What a worker does belongs to `worker`, what people do by hand to `admin` and `c
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from holdfast.app.dispatching import Dispatches
 from holdfast.app.publishing import Publishes
 from holdfast.app.receiving import Receives
 from holdfast.app.registering import JobDecorator as JobDecorator
 from holdfast.app.running import Runs
 from holdfast.store import migrate
-from holdfast.values.options import WorkerKeywords, only_options, switch
+from holdfast.values.options import Part, WorkerKeywords, only_options, switch
+from holdfast.values.retry import Duration
+from holdfast.values.spelling import spelt
 
 if TYPE_CHECKING:
+    from holdfast.dashboard import Dashboard
+    from holdfast.dashboard.access import AccessRule
+    from holdfast.dashboard.redaction import Redact
     from holdfast.foreign import Foreign
-    from holdfast.worker import Worker
+    from holdfast.worker import Served, Worker
 
 
-class Holdfast(Publishes, Receives, Runs):
+class Holdfast(Publishes, Receives, Runs, Dispatches):
     """Durable work in the database at `url` (HOLDFAST_URL when left out).
 
     prefix, schema (PostgreSQL): of the tables' names. payload_limit: bytes that a job's arguments may take.
@@ -53,15 +60,62 @@ class Holdfast(Publishes, Receives, Runs):
         workers; with `queues`, those routes are served whose queues are named. receive: False leaves the messages of
         brokers to other workers. Defaults: see `Worker`.
         """
-        from holdfast.worker import Served, Worker
+        from holdfast.worker import Worker
 
         only_options("hf.worker()", options, [*WorkerKeywords.__annotations__, "relay"])
         relays, queues = switch(relay, "relay"), options.get("queues")
         routes = [one for one in self.context.routes if relays and (queues is None or one.queue in queues)]
-        home, *others = (Served(store, self.foreign.served_on(store)) for store in self.stores)
-        also = [served for served in others if served.sources]
-        return Worker(
-            self.context, self.handlers, home.sources, also, routes=routes, receptions=self.receptions, **options
+        part: Part = "all" if relays else "handlers"
+        home, *also = self._foreign_tables(part)
+        return Worker(self.context, self.handlers, home.sources, also, self.receptions, routes, part, **options)
+
+    def _foreign_tables(self, part: Part) -> list[Served]:
+        """List the foreign tables that are served: those of the application's own database, then of others."""
+        from holdfast.worker import Served
+
+        home, *others = (Served(store, self.foreign.served_on(store, part)) for store in self.stores)
+        return [home, *(served for served in others if served.sources)]
+
+    def _foreign_routes(self) -> list[Served]:
+        return self._foreign_tables("routes")
+
+    @spelt
+    def dashboard(
+        self,
+        *,
+        access: AccessRule,
+        hosts: Collection[str] | None = None,
+        origins: Collection[str] = (),
+        redact: Redact | None = None,
+        redact_keys: Collection[str] | None = None,
+        title: str = "Holdfast",
+        refresh: Duration = 2.0,
+    ) -> Dashboard:
+        """Make the dashboard to mount: `app.mount("/holdfast", hf.dashboard(access=…).asgi)`, or its `.wsgi`.
+
+        access: asked for every request, and returns who comes in and what they may do: `Access("ada", actions=…)`,
+        `Access()` to look only, None for nobody. hosts: the names that the Host header may have; by default the server
+        or framework around it decides. origins: further origins that forms may come from, such as that of a proxy.
+        redact: `redact(where, value)` returns what is shown of a value of a payload, result, error or header.
+        redact_keys: parts of the names of keys whose values are hidden, instead of the usual ones. title: of the pages.
+        refresh: how often a page that is seen looks again, at least a second.
+        It needs jinja2 (`pip install 'holdfast-db[dashboard]'`). Raises: ConfigError.
+        """
+        from holdfast.dashboard import Dashboard
+        from holdfast.dashboard.redaction import SECRET_KEYS
+        from holdfast.dashboard.rendering import require
+
+        require()
+        return Dashboard(
+            self.context,
+            lambda: self.foreign.sources,
+            access=access,
+            hosts=hosts,
+            origins=origins,
+            redact=redact,
+            redact_keys=SECRET_KEYS if redact_keys is None else redact_keys,
+            title=title,
+            refresh=refresh,
         )
 
     def migrate(self) -> list[str]:

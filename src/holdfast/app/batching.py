@@ -16,11 +16,13 @@ from holdfast.jobs.enqueueing import Drawn, again
 from holdfast.values.ids import new_id, new_ids, parse_id
 from holdfast.values.options import switch
 from holdfast.values.rows import AfterDead, Enqueued
+from holdfast.values.spelling import spelt
 
 
 class Batches(Enqueues):
     """The face by which an application adds batches."""
 
+    @spelt
     def batch(
         self,
         *,
@@ -42,6 +44,7 @@ class Batches(Enqueues):
         switch(notify, "notify")
         return Batch(self, plain_bound(then, "batch(then=…)"), tx, seal, after_dead, notify)
 
+    @spelt
     def extend(
         self, batch: str, members: Iterable[Bound], *, tx: Any = None, notify: bool | None = None
     ) -> list[Enqueued]:
@@ -51,17 +54,20 @@ class Batches(Enqueues):
         """
         return self._run(self._growing(batch, members, notify), tx)
 
+    @spelt
     async def aextend(
         self, batch: str, members: Iterable[Bound], *, tx: Any = None, notify: bool | None = None
     ) -> list[Enqueued]:
         """The async twin of `extend`."""
         return await self._arun(self._growing(batch, members, notify), tx)
 
+    @spelt
     def seal(self, batch: str, *, tx: Any = None) -> bool:
         """Say that no more members come to a batch; False if that was said before. Raises: BatchNotFound."""
         work = jobs.seal_batch(parse_id(batch))
         return self.store.run(work) if tx is None else self.store.run_in(tx, work, "the end of a batch")
 
+    @spelt
     async def aseal(self, batch: str, *, tx: Any = None) -> bool:
         """The async twin of `seal`."""
         work = jobs.seal_batch(parse_id(batch))

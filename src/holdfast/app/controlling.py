@@ -12,17 +12,23 @@ from holdfast.errors import ConfigError
 from holdfast.flow import Flow, Series, arun_series, run_series
 from holdfast.life.listing import Cancelled, Changed, Drained
 from holdfast.values.changes import Change
+from holdfast.values.options import switch
 from holdfast.values.pauses import Pause, Scope
 from holdfast.values.rows import Enqueued
+from holdfast.values.spelling import spelt
+from holdfast.workflows import RunHandle
 
 T = TypeVar("T")
 # Jobs by id: one or several.
 Named = str | Enqueued | Iterable[str | Enqueued]
+# Runs are meant, too, by their own ids.
+Meant = Named | RunHandle[Any] | Iterable[str | Enqueued | RunHandle[Any]]
 
 
 class Controls(Results):
     """The face by which an application does what people do by hand."""
 
+    @spelt
     def pause(
         self,
         queue: str | None = None,
@@ -41,6 +47,7 @@ class Controls(Results):
         scope, name = _meant("hf.pause", queue, kind)
         return self._control(admin.pause(scope, name, actor, reason), tx)
 
+    @spelt
     async def apause(
         self,
         queue: str | None = None,
@@ -54,6 +61,7 @@ class Controls(Results):
         scope, name = _meant("hf.apause", queue, kind)
         return await self._acontrol(admin.pause(scope, name, actor, reason), tx)
 
+    @spelt
     def resume(
         self, queue: str | None = None, *, kind: str | None = None, actor: str | None = None, tx: Any = None
     ) -> bool:
@@ -64,6 +72,7 @@ class Controls(Results):
         scope, name = _meant("hf.resume", queue, kind)
         return self._control(admin.resume(scope, name, actor), tx)
 
+    @spelt
     async def aresume(
         self, queue: str | None = None, *, kind: str | None = None, actor: str | None = None, tx: Any = None
     ) -> bool:
@@ -81,9 +90,10 @@ class Controls(Results):
 
     def cancel(
         self,
-        job: Named | None = None,
+        job: Meant | None = None,
         /,
         *,
+        force: bool = False,
         everything: bool = False,
         limit: int | None = None,
         dry_run: bool = False,
@@ -91,24 +101,31 @@ class Controls(Results):
         tx: Any = None,
         **which: Unpack[admin.JobFilter],
     ) -> Cancelled:
-        """Cancel jobs by id, `hf.cancel(job_id)`, or by filter, `hf.cancel(queue="mail", key="order:7")`.
+        """Cancel jobs and runs by id, `hf.cancel("order-1")`, or by filter, `hf.cancel(queue="mail", key="order:7")`.
 
         What is pending or waiting ends as cancelled; workers of leased jobs are asked to stop, which they hear at their
-        next renewal. What has ended already is left alone, and told.
-        job: an id, what an enqueue answered, or several of these. which: `state`, `queue`, `kind`, `key`, `worker`,
+        next renewal. A durable run that has begun is asked to stop, whether it runs or waits: its body gets
+        CancelledError where it waits, and may clean up; its children are asked, too. What has ended already is left
+        alone, and told.
+        job: an id, what an enqueue answered, the id or handle of a run, or several of these. force: end it at once,
+        whatever it does, and the children of a run, too; no code of theirs runs, and a worker that holds one has lost
+        its lease. which: `state`, `queue`, `kind`, `key`, `worker`,
         `error`, `created_after`, `created_before`; all that is given must hold. everything: every live job.
         limit: at most this many, the oldest first. dry_run: only tell which. actor: for the audit.
         tx: all of it in your transaction; without it, each chunk of 500 is a transaction of its own, and after an error
         those before are done.
         """
-        meant, ids = admin.meant_by("hf.cancel", job, everything, which)
-        return self._all(admin.cancel_all(meant, ids, actor, limit, dry_run), tx, "cancel")
+        work = _cancel("hf.cancel", job, force, everything, limit, dry_run, actor, which)
+        done = self._all(work, tx, "cancel")
+        self._told(done, tx)
+        return done
 
     async def acancel(
         self,
-        job: Named | None = None,
+        job: Meant | None = None,
         /,
         *,
+        force: bool = False,
         everything: bool = False,
         limit: int | None = None,
         dry_run: bool = False,
@@ -117,8 +134,10 @@ class Controls(Results):
         **which: Unpack[admin.JobFilter],
     ) -> Cancelled:
         """The async twin of `cancel`."""
-        meant, ids = admin.meant_by("hf.acancel", job, everything, which)
-        return await self._aall(admin.cancel_all(meant, ids, actor, limit, dry_run), tx, "cancel")
+        work = _cancel("hf.acancel", job, force, everything, limit, dry_run, actor, which)
+        done = await self._aall(work, tx, "cancel")
+        self._told(done, tx)
+        return done
 
     def change(
         self,
@@ -166,6 +185,7 @@ class Controls(Results):
         change = Change(priority, run_after, to_queue)
         return await self._aall(admin.change_all(meant, ids, change, actor, limit, dry_run), tx, "change")
 
+    @spelt
     def drain(
         self,
         worker: str | Iterable[str] | None = None,
@@ -184,6 +204,7 @@ class Controls(Results):
 
         return self._control(drain(worker, host, actor, dry_run), None)
 
+    @spelt
     async def adrain(
         self,
         worker: str | Iterable[str] | None = None,
@@ -198,6 +219,10 @@ class Controls(Results):
 
         return await self._acontrol(drain(worker, host, actor, dry_run), None)
 
+    def _told(self, done: Cancelled, tx: Any) -> None:
+        if tx is None and done.requested:
+            self.context.wake_workers()
+
     def _all(self, series: Series[T], tx: Any, what: str) -> T:
         return run_series(series, lambda work: self._control(work, tx, what))
 
@@ -209,6 +234,22 @@ class Controls(Results):
 
     async def _acontrol(self, work: Flow[T], tx: Any, what: str = "") -> T:
         return await (self.store.arun(work) if tx is None else self.store.arun_in(tx, work, what or work.name))
+
+
+def _cancel(
+    call: str,
+    job: Meant | None,
+    force: bool,
+    everything: bool,
+    limit: int | None,
+    dry_run: bool,
+    actor: str | None,
+    which: admin.JobFilter,
+) -> Series[Cancelled]:
+    several = [job] if job is None or isinstance(job, str | Enqueued | RunHandle) else job
+    named = None if job is None else [one.named if isinstance(one, RunHandle) else one for one in several]
+    meant, ids = admin.meant_by(call, named, everything, which, runs=True)
+    return admin.cancel_all(meant, ids, actor, limit, dry_run, force=switch(force, "force") or False)
 
 
 def _meant(call: str, queue: str | None, kind: str | None) -> tuple[Scope, str]:

@@ -9,7 +9,7 @@ from holdfast import admin
 from holdfast.flow import Flow, Steps, flow
 from holdfast.values.views import JobView, WorkerInfo, iso
 
-_DOCTOR = "`holdfast doctor` looks for what is wrong."
+_DOCTOR = "`holdfast doctor --app module:attribute` looks for what is wrong."
 
 
 class Diagnosis(NamedTuple):

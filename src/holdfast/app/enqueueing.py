@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
-from holdfast import jobs
+from holdfast import jobs, logs
 from holdfast.app.base import Base
 from holdfast.bound import Bound, EnqueueHook, check_hook, likeness, with_headers
-from holdfast.errors import InvalidPayload, PayloadTooLarge, UnknownKind
+from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind
 from holdfast.events import JobsEnqueued
 from holdfast.flow import Flow, notifying
 from holdfast.jobs.enqueueing import Drawn, again
 from holdfast.lines import after_others
+from holdfast.tracing import Join, Tracing
 from holdfast.values.ids import new_id, new_ids
 from holdfast.values.options import (
     USING,
@@ -26,6 +27,10 @@ from holdfast.values.options import (
 )
 from holdfast.values.payload import encode_value
 from holdfast.values.rows import Enqueued, NewJob
+from holdfast.values.spelling import spelt
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 T = TypeVar("T")
 H = TypeVar("H", bound=EnqueueHook)
@@ -58,6 +63,21 @@ class Enqueues(Base):
         check_hook(hook)
         self._enqueue_hooks.append(hook)
         return hook
+
+    @spelt
+    def trace(self, *, tracer_provider: TracerProvider | None = None, join: Join = "auto", roots: bool = False) -> None:
+        """Make OpenTelemetry spans of enqueues and attempts; before workers are made, and once.
+
+        tracer_provider: by default OpenTelemetry's own. join: "auto" puts the first attempt of a job that was not put
+        off below the span that enqueued it, and links others to it; "parent" and "link" do the one or the other always.
+        roots: begin a trace for what is enqueued, or runs, outside of any; by default it is not traced.
+        Raises: ConfigError; DriverMissing without the extra `otel`.
+        """
+        if self.context.tracing is not None:
+            raise ConfigError("trace", "was called already", join)
+        tracing = self.context.tracing = Tracing(tracer_provider, join, bool(switch(roots, "roots")))
+        self._enqueue_hooks.append(tracing.hook)
+        logs.trace_ids.append(tracing.trace_id)
 
     def bind(
         self,
@@ -123,10 +143,12 @@ class Enqueues(Base):
         """The async twin of `enqueue_bound`."""
         return await self._arun(self._adding_one(bound, notify), tx)
 
+    @spelt
     def enqueue_many(self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None) -> list[Enqueued]:
         """Add many jobs at once, all or none; tx and notify as in `Handler.using`."""
         return self._run(self._adding_many(bound, notify), tx)
 
+    @spelt
     async def aenqueue_many(
         self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None
     ) -> list[Enqueued]:
@@ -185,9 +207,10 @@ class Enqueues(Base):
 
     def _tell(self, new: Sequence[NewJob], answer: Any, tx: Any) -> None:
         """Say what was added, and wake the workers of this process."""
-        if self.events.wants(JobsEnqueued):
+        if new and self.events.wants(JobsEnqueued):
             ids = [each.id for each in ((answer,) if isinstance(answer, Enqueued) else answer)]
-            self.events.emit(JobsEnqueued(ids, [job.kind for job in new], tx is not None))
+            kinds, queues = [job.kind for job in new], [job.queue for job in new]
+            self.events.emit(JobsEnqueued(ids, kinds, tx is not None, queues))
         if tx is None:
             self.context.wake_workers()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from holdfast import jobs
+from holdfast.app.capturing import Capture, capture_of
 from holdfast.app.controlling import Controls
 from holdfast.app.enqueueing import Adding
 from holdfast.bound import Bound, with_headers
@@ -21,6 +23,7 @@ from holdfast.outbox import (
     Published,
     Route,
     answer,
+    debezium,
     draft_of,
     publish,
     rows_of,
@@ -31,11 +34,14 @@ from holdfast.values.payload import decode_value, encode_value
 from holdfast.values.queues import OnDead, OnRetry, Ordered, QueueSettings, Rate
 from holdfast.values.retry import Duration, Retry
 from holdfast.values.rows import Enqueued, NewJob
+from holdfast.values.spelling import spelt
 
 if TYPE_CHECKING:
-    from holdfast.worker import Worker
+    from holdfast.worker import Served, Worker
 
 C = TypeVar("C", bound=type)
+# What an event becomes: deliveries by our routes, or a row that Debezium takes.
+Layout = Literal["routes", "debezium"]
 # What stands for data that was left out: None is data, too.
 _LEFT_OUT: Any = object()
 
@@ -46,7 +52,9 @@ class Publishes(Controls):
     def __init__(self, url: str | None = None, **options: Unpack[StoreKeywords]) -> None:
         super().__init__(url, **options)
         self._event_types: dict[type, EventType] = {}
+        self._capture: Capture | None = None
 
+    @spelt
     def event(
         self, type: str, *, version: int | None = None, source: str | None = None, dataschema: str | None = None
     ) -> Callable[[C], C]:
@@ -69,6 +77,7 @@ class Publishes(Controls):
 
         return register
 
+    @spelt
     def route(
         self,
         pattern: str,
@@ -118,6 +127,26 @@ class Publishes(Controls):
         self.context.routes.add(route)
         return route
 
+    @spelt
+    def debezium(self, *patterns: str, table: str = debezium.DEFAULT_TABLE, aggregate: str | None = None) -> Capture:
+        """Have Debezium take events from a table: `hf.debezium("order.#")`, on PostgreSQL, MySQL and MariaDB.
+
+        patterns: events whose type fits one of them are written there instead of going by routes; without any, only
+        those that are published with `layout="debezium"`. aggregate: what the event router makes topics of, a text that
+        may name {type}, {key}, {subject} and {source}; by default the type without its last segment. Returns what
+        makes the table, sets a connector up, and hands events over to routes again.
+        """
+        if self._capture is not None:
+            raise ConfigError("debezium", "one table for an application; name all patterns in one call", patterns)
+        self._capture = capture_of(self.store, self.context.routes.taking, patterns, table, aggregate)
+        return self._capture
+
+    @property
+    def capture(self) -> Capture | None:
+        """What `hf.debezium` returned; None where it was not called."""
+        return self._capture
+
+    @spelt
     def publish(
         self,
         event: Any,
@@ -129,6 +158,7 @@ class Publishes(Controls):
         headers: Mapping[str, str] | None = None,
         tx: Any = None,
         notify: bool | None = None,
+        layout: Layout | None = None,
     ) -> Published:
         """Publish an event: `hf.publish("order.created", {"id": 1}, tx=session)`, or an instance of a typed event.
 
@@ -136,14 +166,18 @@ class Publishes(Controls):
         data: what JSON can hold. subject: what the event is about. key: what order, limits and the broker's partition
         go by. idempotency_key: within a day, a second publish of this type with it finds the first. headers: texts
         that go along; `traceparent` and `tracestate` become attributes of the event. notify: as in `Handler.using`.
+        layout: "debezium" for the table of `hf.debezium`, "routes" for our relays; by default as its patterns say.
         Raises: InvalidPayload, PayloadTooLarge, ConfigError.
         """
         adding, routes = self._adding_event(
             self.draft(event, data, subject=subject, key=key, idempotency_key=idempotency_key, headers=headers),
             notify,
+            layout,
         )
-        return answer(self._run(adding, tx), routes)
+        with self._naming(adding):
+            return answer(self._run(adding, tx), routes)
 
+    @spelt
     async def apublish(
         self,
         event: Any,
@@ -155,13 +189,16 @@ class Publishes(Controls):
         headers: Mapping[str, str] | None = None,
         tx: Any = None,
         notify: bool | None = None,
+        layout: Layout | None = None,
     ) -> Published:
         """The async twin of `publish`."""
         adding, routes = self._adding_event(
             self.draft(event, data, subject=subject, key=key, idempotency_key=idempotency_key, headers=headers),
             notify,
+            layout,
         )
-        return answer(await self._arun(adding, tx), routes)
+        with self._naming(adding):
+            return answer(await self._arun(adding, tx), routes)
 
     def draft(
         self,
@@ -189,19 +226,33 @@ class Publishes(Controls):
             raise ConfigError("event", rule, event)
         return draft_of(type, data, said, subject=subject, key=key, idempotency_key=idempotency_key, headers=headers)
 
-    def publish_many(self, events: Iterable[Any], *, tx: Any = None, notify: bool | None = None) -> list[Published]:
-        """Publish many events at once, all or none: typed events, and what `hf.draft(…)` gives."""
-        adding, routes = self._adding_events(events, notify)
-        return _shared_out(self._run(adding, tx), routes)
+    @spelt
+    def publish_many(
+        self, events: Iterable[Any], *, tx: Any = None, notify: bool | None = None, layout: Layout | None = None
+    ) -> list[Published]:
+        """Publish many events at once, all or none: typed events, and what `hf.draft(…)` gives.
 
+        layout: as in `publish`, for all of them.
+        """
+        adding, routes = self._adding_events(events, notify, layout)
+        with self._naming(adding):
+            return _shared_out(self._run(adding, tx), routes)
+
+    @spelt
     async def apublish_many(
-        self, events: Iterable[Any], *, tx: Any = None, notify: bool | None = None
+        self, events: Iterable[Any], *, tx: Any = None, notify: bool | None = None, layout: Layout | None = None
     ) -> list[Published]:
         """The async twin of `publish_many`."""
-        adding, routes = self._adding_events(events, notify)
-        return _shared_out(await self._arun(adding, tx), routes)
+        adding, routes = self._adding_events(events, notify, layout)
+        with self._naming(adding):
+            return _shared_out(await self._arun(adding, tx), routes)
 
-    def _adding_event(self, draft: Draft, notify: bool | None) -> tuple[Adding[Any], tuple[Route, ...]]:
+    def _adding_event(
+        self, draft: Draft, notify: bool | None, layout: Layout | None
+    ) -> tuple[Adding[Any], tuple[Route, ...]]:
+        if layout is not None or self._capture is not None:
+            adding, [routes] = self._adding_events([draft], notify, layout)
+            return adding, routes
         routes = self.context.routes.taking(draft.type)
         rows = self._rows(draft, routes)
         if len(rows) > 1 or notify is not None or self.context.commit_ordered:
@@ -211,23 +262,57 @@ class Publishes(Controls):
         return (rows, jobs.enqueue(row, fresh=True), lambda: again(jobs.enqueue, row, drawn)), routes
 
     def _adding_events(
-        self, events: Iterable[Any], notify: bool | None
+        self, events: Iterable[Any], notify: bool | None, layout: Layout | None
     ) -> tuple[Adding[list[Enqueued]], list[tuple[Route, ...]]]:
         drafts = [one if isinstance(one, Draft) else self.draft(one) for one in events]
-        routes = [self.context.routes.taking(draft.type) for draft in drafts]
-        rows = [self._rows(draft, ways) for draft, ways in zip(drafts, routes, strict=True)]
-        return self._adding_rows(rows, notify), routes
+        taking = self.context.routes.taking
+        routes = [taking(draft.type) for draft in drafts]
+        captures = [self._captures(draft.type, layout) for draft in drafts]
+        if not any(captures):
+            rows = [self._rows(draft, ways) for draft, ways in zip(drafts, routes, strict=True)]
+            return self._adding_rows(rows, notify), routes
+        if not all(captures):
+            types = sorted({draft.type for draft in drafts})
+            rule = "events that Debezium takes and events for routes are published apart, or with layout= for all"
+            raise ConfigError("events", rule, types)
+        return self._capturing(drafts), [()] * len(drafts)
+
+    def _naming(self, adding: Adding[Any]) -> AbstractContextManager[None]:
+        """Name the table of captured events where it is missing; those have no rows of jobs."""
+        return nullcontext() if adding[0] or self._capture is None else self._capture.naming()
+
+    def _captures(self, type: str, layout: Layout | None) -> bool:
+        said: object = layout
+        if said not in (None, "routes", "debezium"):
+            raise ConfigError("layout", 'must be "debezium", "routes" or left out', said)
+        if layout == "debezium" and self._capture is None:
+            raise ConfigError("layout", "declare the table first: hf.debezium()", layout)
+        if layout is not None or self._capture is None:
+            return layout == "debezium"
+        return self._capture.table.takes(type)
+
+    def _capturing(self, drafts: Sequence[Draft]) -> Adding[list[Enqueued]]:
+        """Write events for Debezium. A repeat whose first try was committed finds their ids."""
+        assert self._capture is not None  # noqa: S101 - as `_captures` has found
+        table, options = self._capture.table, self.options
+        source, limit = options.event_source, options.payload_limit
+        hooked = [self._hooked_event(draft, UNROUTED) for draft in drafts]
+        events = [debezium.captured(draft, table, source, limit) for draft in hooked]
+        return (), debezium.write(table, events), lambda: debezium.write(table, events)
 
     def _rows(self, draft: Draft, routes: tuple[Route, ...]) -> list[NewJob]:
         """Let the enqueue hooks add headers, and make the rows of an event."""
         options = self.options
-        if self._enqueue_hooks:
-            first = routes[0].queue if routes else UNROUTED
-            headers = None if draft.headers is None else encode_value(draft.headers, "headers")
-            like = Bound("", NewJob("", first, first, "", headers))
-            hooked = with_headers(like, self._enqueue_hooks, options.payload_limit).like.headers
-            draft = draft._replace(headers=None if hooked is None else decode_value(hooked))
+        draft = self._hooked_event(draft, routes[0].queue if routes else UNROUTED)
         return rows_of(draft, routes, options.event_source, options.payload_limit, options.buckets)
+
+    def _hooked_event(self, draft: Draft, queue: str) -> Draft:
+        if not self._enqueue_hooks:
+            return draft
+        headers = None if draft.headers is None else encode_value(draft.headers, "headers")
+        like = Bound("", NewJob("", queue, queue, "", headers))
+        hooked = with_headers(like, self._enqueue_hooks, self.options.payload_limit).like.headers
+        return draft._replace(headers=None if hooked is None else decode_value(hooked))
 
     def _adding_rows(self, events: list[list[NewJob]], notify: bool | None) -> Adding[list[Enqueued]]:
         drawn, rows = Drawn.now(), [row for rows in events for row in rows]
@@ -241,15 +326,21 @@ class Publishes(Controls):
 
         routes: the names of those to serve; all by default. The other options are those of `hf.worker`.
         """
-        from holdfast.worker import Worker
+        from holdfast.worker import Served, Worker
 
         takes = [name for name in WorkerKeywords.__annotations__ if name != "queues"]
         only_options("hf.relay()", options, ["routes", *takes])
         known = self.context.routes
         served = list(known) if routes is None else [known.named(name) for name in names(routes)]
-        if not served:
+        # Those of foreign tables have no names.
+        home, *others = self._foreign_routes() if routes is None else [Served(self.store, [])]
+        if not served and not home.sources and not others:
             raise ConfigError("relay", "needs routes: declare one with hf.route, or import what does", [])
-        return Worker(self.context, {}, routes=served, **options)
+        return Worker(self.context, {}, home.sources, others, routes=served, part="routes", **options)
+
+    def _foreign_routes(self) -> list[Served]:
+        """List the foreign tables whose events are sent on, those of the application's own database first."""
+        return []
 
 
 def names(given: Iterable[str]) -> list[str]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.app.registering import Registers
+from holdfast.errors import ConfigError
 from holdfast.values.options import QueueOptions
 from holdfast.values.queues import OnDead, OnRetry, Ordered, QueueSettings, Rate
 from holdfast.values.reserved import unreserved
 from holdfast.values.retry import Duration
+from holdfast.values.spelling import spelt
 
 
 class Queues(Registers):
     """The face by which an application says what belongs to a queue."""
 
+    @spelt
     def queue(
         self,
         name: str,
@@ -39,10 +42,14 @@ class Queues(Registers):
         fair: keys take turns. key_concurrency, key_rate: as concurrency and rate, for each key.
 
         Order and limits are stored when a worker starts, unless something is stored already: that wins, and
-        `holdfast queues set` changes it.
+        `holdfast queues set` changes it. Said twice of a queue, it must say the same. Raises: ConfigError.
         """
         settings = QueueSettings(ordered, on_retry, on_dead, concurrency, rate, fair, key_concurrency, key_rate)
         unreserved(name, "queue")
+        before = self.context.queues.get(name)
+        if before is not None and before != QueueOptions.of(name, retention, settings):
+            rule = f"hf.queue() was told of it before, with other settings ({before}); say all of it in one call"
+            raise ConfigError("queue", rule, name)
         return self._declare_queue(name, retention, settings)
 
     def _declare_queue(

@@ -15,6 +15,7 @@ from holdfast.job import Job
 from holdfast.values.once import INBOX_WINDOW, message_key, message_scope
 from holdfast.values.options import Commit, HandlerOptions, StoreKeywords, kind_name
 from holdfast.values.retry import Duration, Retry, seconds
+from holdfast.values.spelling import spelt
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +28,7 @@ class Receives(Controls):
         super().__init__(url, **options)
         self.receptions: list[Reception] = []
 
+    @spelt
     def receive(
         self,
         broker: Any,
@@ -67,6 +69,7 @@ class Receives(Controls):
         self.handlers[kind] = handler
         return handler
 
+    @spelt
     def receive_one(
         self,
         source: str,
@@ -87,6 +90,7 @@ class Receives(Controls):
         """
         return self._run(self._adding_one(_named(job, source, message_id, window), notify), tx).created
 
+    @spelt
     async def areceive_one(
         self,
         source: str,

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast import jobs
 from holdfast.bound import Bound
 from holdfast.errors import ConfigError, PayloadError
-from holdfast.flow import Flow
+from holdfast.flow import Flow, Steps
 from holdfast.handlers import Handler
 from holdfast.inbox import Consumer, Incoming, consumer_of
 from holdfast.inbox.reading import CUT_BYTES, KEPT_BYTES, Read, Unreadable, identity_of, raw_of, read
@@ -19,7 +19,7 @@ from holdfast.values.ids import bucket, new_ids
 from holdfast.values.once import bounded, received_key, received_scope
 from holdfast.values.options import EnqueueOptions
 from holdfast.values.payload import encode_value
-from holdfast.values.rows import Enqueued, NewJob
+from holdfast.values.rows import TRACE_HEADERS, Enqueued, NewJob
 from holdfast.values.texts import KEY_LENGTH, storable
 
 # What a key may be made of.
@@ -95,9 +95,19 @@ class Reception:
 
         def adding() -> Any:
             new = [one.new_job(job_id) for one, job_id in zip(bounds, new_ids(len(bounds)), strict=True)]
-            return jobs.enqueue_many(new, fresh=True).start()
+            return self._noted(jobs.enqueue_many(new, fresh=True), messages[-1])
 
         return self._after_others(Flow("receive", adding), [one.like for one in bounds]), unread
+
+    def _noted(self, adding: Flow[list[Enqueued]], last: Incoming) -> Steps[list[Enqueued]]:
+        """Note how far a stream was received, where its broker does not."""
+        if last.offset is None:
+            return adding.start()
+        return _then_note(adding, jobs.position_name(self.kind, last.source), last.offset)
+
+    def position(self, stream: str) -> Flow[int | None]:
+        """Read how far a stream has been received."""
+        return jobs.position(jobs.position_name(self.kind, stream))
 
     def _bound(self, message: Incoming, most: int, as_it_came: bool) -> tuple[Bound, str | None]:
         """Make the job of a message, and say why it could not be read, if so."""
@@ -154,13 +164,19 @@ class Reception:
             attributes = event.attributes
             wanted = () if self._signature.takes_event else _ATTRIBUTES
             headers |= {f"ce-{name}": attributes[name] for name in wanted if name in attributes}
-            headers |= {name: value for name, value in event.extensions.items() if name in _TRACE}
+            headers |= {name: value for name, value in event.extensions.items() if name in TRACE_HEADERS}
         return headers | {MESSAGE_HEADER: message.position}
+
+
+def _then_note(adding: Flow[list[Enqueued]], name: str, offset: int) -> Steps[list[Enqueued]]:
+    # The position first: of two workers that store the same messages one waits for the other here, and not for keys in
+    # an order of their own.
+    yield from jobs.note_position(name, offset)
+    return (yield from adding)
 
 
 # Headers that the event itself has, or that say something of a job of ours: nobody outside may say that.
 _OWN_HEADERS = ("ce-", "ce_", "cloudevents_", "cloudevents:", "content-type", "holdfast-")
-_TRACE = ("traceparent", "tracestate")
 
 
 def _is_storable(*texts: str) -> bool:

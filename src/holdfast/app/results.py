@@ -12,6 +12,7 @@ from holdfast.errors import ConfigError, JobNotFound, StoreError, WouldBlock
 from holdfast.values.ids import parse_id
 from holdfast.values.retry import Duration, seconds
 from holdfast.values.rows import Enqueued
+from holdfast.values.spelling import spelt
 from holdfast.values.views import JobView
 from holdfast.waits import TooLong, final, value_of
 
@@ -25,6 +26,7 @@ _IN_TX = "what is enqueued in it"
 class Results(Schedules):
     """The face by which an application looks at jobs and waits for their results."""
 
+    @spelt
     def get(self, job: str | Enqueued, *, tx: Any = None) -> JobView:
         """Return a job as it is now: its state, progress, result, errors and attempts.
 
@@ -34,6 +36,7 @@ class Results(Schedules):
         work = admin.get(_id_of(job))
         return self.store.run(work) if tx is None else self.store.run_in(tx, work, _IN_TX)
 
+    @spelt
     async def aget(self, job: str | Enqueued, *, tx: Any = None) -> JobView:
         """The async twin of `get`."""
         work = admin.get(_id_of(job))
@@ -45,6 +48,7 @@ class Results(Schedules):
     def result(self, job: str | Enqueued, timeout: Duration | None = None, *, type: type[T]) -> T: ...
     @overload
     def result(self, job: str | Enqueued, timeout: Duration | None = None, *, type: Any) -> Any: ...
+    @spelt
     def result(self, job: str | Enqueued, timeout: Duration | None = None, *, type: Any = None) -> Any:
         """Wait until a job has ended, and return what its handler returned, as it was read back from JSON.
 
@@ -68,6 +72,7 @@ class Results(Schedules):
     async def aresult(self, job: str | Enqueued, timeout: Duration | None = None, *, type: type[T]) -> T: ...
     @overload
     async def aresult(self, job: str | Enqueued, timeout: Duration | None = None, *, type: Any) -> Any: ...
+    @spelt
     async def aresult(self, job: str | Enqueued, timeout: Duration | None = None, *, type: Any = None) -> Any:
         """The async twin of `result`; cancelled, it leaves nothing behind."""
         job_id, limit = _id_of(job), _limit(timeout)

@@ -5,13 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
+import msgspec
+
 from holdfast.app.controlling import Controls
 from holdfast.bound import Bound, with_headers
+from holdfast.errors import ConfigError, Conflict
 from holdfast.events import JobsEnqueued
 from holdfast.flow import Flow, notifying
+from holdfast.runs import STATUSES, RunFilter, RunView, runs
+from holdfast.values.ids import new_id
 from holdfast.values.options import HandlerOptions, only_options, switch
+from holdfast.values.payload import encode_value
 from holdfast.values.retry import DAY, Duration, Retry
-from holdfast.workflows import NewRun, Reuse, Run, RunHandle, Started, Workflow, WorkflowDecorator, start
+from holdfast.values.rows import OUTCOMES
+from holdfast.values.spelling import spelt
+from holdfast.workflows import (
+    History,
+    NewRun,
+    Reuse,
+    Run,
+    RunHandle,
+    Started,
+    Workflow,
+    WorkflowDecorator,
+    before,
+    replay,
+    served,
+    start,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,6 +94,7 @@ class Runs(Controls):
         """
         return RunHandle(self, id, workflow)
 
+    @spelt
     def signal(
         self,
         run: str | RunHandle[Any],
@@ -92,6 +114,7 @@ class Runs(Controls):
         """
         return self._handle(run).signal(name, payload, tx=tx, idempotency_key=idempotency_key, window=window)
 
+    @spelt
     async def asignal(
         self,
         run: str | RunHandle[Any],
@@ -108,6 +131,61 @@ class Runs(Controls):
 
     def _handle(self, run: str | RunHandle[Any]) -> RunHandle[Any]:
         return run if isinstance(run, RunHandle) else self.run(run)
+
+    @spelt
+    def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        kind: str | None = None,
+        status: str | None = None,
+        waits_for: str | None = None,
+        attribute: tuple[str, Any] | None = None,
+        limit: int = 100,
+    ) -> list[RunView]:
+        """List runs, the newest first: `hf.runs(workflow="fulfil", status="waiting", attribute=("stage", "paid"))`.
+
+        status: pending, running, waiting, stuck, done, dead or cancelled. kind: one version, "fulfil@2". waits_for: a
+        part of what a run waits for, "signal:approved". attribute: what it says of itself by `run.set`.
+        """
+        return self.store.run(runs(_wanted(workflow, kind, status, waits_for, attribute), limit))
+
+    @spelt
+    async def aruns(
+        self,
+        *,
+        workflow: str | None = None,
+        kind: str | None = None,
+        status: str | None = None,
+        waits_for: str | None = None,
+        attribute: tuple[str, Any] | None = None,
+        limit: int = 100,
+    ) -> list[RunView]:
+        """The async twin of `runs`."""
+        return await self.store.arun(runs(_wanted(workflow, kind, status, waits_for, attribute), limit))
+
+    # What handles fork and migrate runs with
+
+    def forked(
+        self, history: History, at: str, id: str | None, version: int | None
+    ) -> tuple[NewRun, Workflow[..., Any]]:
+        """Make the rows of a run that begins in the middle of another, which the code fits. Raises: NonDeterminism."""
+        workflow = served(self.handlers, history, version)
+        kept = [row for row in history.rows if row.seq in {one.seq for one in before(history, at)}]
+        replay(workflow, msgspec.structs.replace(history, rows=kept, status="pending"))
+        bound = Bound(msgspec.json.encode(history.arguments).decode(), workflow.bound_like())
+        return workflow.new_run(id or f"{history.run}~{new_id()[-8:]}", bound), workflow
+
+    def migrated(self, history: History, version: int) -> str:
+        """Make sure that the code of a version fits what was recorded, and name it.
+
+        Raises: NonDeterminism; Conflict for a run that is over.
+        """
+        workflow = served(self.handlers, history, version)
+        if history.status in OUTCOMES:
+            raise Conflict(f"Run {history.run} is {history.status}: there is nothing left to go on with other code.")
+        replay(workflow, history)
+        return workflow.kind
 
     # What workflows start their runs with
 
@@ -135,12 +213,26 @@ class Runs(Controls):
             RunHandle(self, row.key, row.workflow, answer.job_id, answer.created, workflow.returns)
             for (workflow, _, _), row, answer in zip(new, rows, answers, strict=True)
         ]
-        added = [(row.job.id, row.job.kind) for row, answer in zip(rows, answers, strict=True) if answer.created]
+        added = [row.job for row, answer in zip(rows, answers, strict=True) if answer.created]
         if added and self.events.wants(JobsEnqueued):
-            self.events.emit(JobsEnqueued([job for job, _ in added], [kind for _, kind in added], tx is not None))
+            kinds, queues = [job.kind for job in added], [job.queue for job in added]
+            self.events.emit(JobsEnqueued([job.id for job in added], kinds, tx is not None, queues))
         if tx is None:
             self.context.wake_workers()
         return handles
+
+
+def _wanted(
+    workflow: str | None,
+    kind: str | None,
+    status: str | None,
+    waits_for: str | None,
+    attribute: tuple[str, Any] | None,
+) -> RunFilter:
+    if status is not None and status not in STATUSES:
+        raise ConfigError("status", f"must be one of {', '.join(STATUSES)}", status)
+    said = None if attribute is None else (attribute[0], encode_value(attribute[1], "attribute"))
+    return RunFilter(workflow, kind, status, waits_for, said)
 
 
 def _named(new: New) -> str:

@@ -8,11 +8,13 @@ from holdfast.bound import Bound
 from holdfast.errors import ConfigError
 from holdfast.schedules import CatchUp, Schedule, Synced
 from holdfast.values.retry import Duration
+from holdfast.values.spelling import spelt
 
 
 class Schedules(Queues):
     """The face by which an application says what comes again and again."""
 
+    @spelt
     def schedule(
         self,
         name: str,

@@ -10,7 +10,9 @@ from typing import Literal
 
 from holdfast.bench.side import Side
 
-Unit = Literal["jobs/s", "ms", "%", "1/s", "MB"]
+Unit = Literal["jobs/s", "steps/s", "runs/s", "ms", "%", "1/s", "MB"]
+# What is better the more of it there is.
+RATES: tuple[Unit, ...] = ("jobs/s", "steps/s", "runs/s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,12 @@ class Size:
     lined: int = 100_000
     one_key: int = 50_000
     queues: int = 1_000
+    # Steps of each run, by how many runs there are at once.
+    steps_of_1: int = 1_000
+    steps_of_20: int = 300
+    steps_of_200: int = 100
+    one_step: int = 10_000
+    one_step_at_once: int = 500
     samples: int = 100
     rate: int = 1_000
     flow_seconds: float = 3.0
@@ -36,11 +44,12 @@ class Size:
     def quick(cls) -> Size:
         """A smoke run: every row, no figures worth reading."""
         few = cls(one=20, many=200, per_call=100, drain=200, effects=200, failing=200, queues=10, samples=5, rounds=1)
+        few = replace(few, steps_of_1=20, steps_of_20=5, steps_of_200=2, one_step=100, one_step_at_once=20)
         return replace(few, lined=200, one_key=200, rate=100, flow_seconds=0.2, idle_seconds=0.3)
 
     def part(self, share: float) -> Size:
         """Drain a part of the jobs only."""
-        names = ("drain", "effects", "failing", "lined", "one_key")
+        names = ("drain", "effects", "failing", "lined", "one_key", "one_step")
         return replace(self, **{name: max(10, round(getattr(self, name) * share)) for name in names})
 
 

@@ -6,6 +6,7 @@ It runs with the Holdfast of another checkout, too (`--before`), so it imports n
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import threading
 import time
@@ -19,11 +20,11 @@ from holdfast import Holdfast, Job, Retry, admin
 from holdfast.handlers import Bound
 
 if TYPE_CHECKING:
-    from holdfast import Bulk, Continue
+    from holdfast import Bulk, Continue, Run
     from holdfast.bench.effects import Effects
 else:
     # An older checkout has none.
-    Bulk, Continue = (getattr(holdfast, name, None) for name in ("Bulk", "Continue"))
+    Bulk, Continue, Run = (getattr(holdfast, name, None) for name in ("Bulk", "Continue", "Run"))
 
 KEPT, DELETED, STAMPED = "kept", "deleted", "stamped"
 # Attempts at once. A no-op handler never waits, so more slots change little; the default of a worker is 20.
@@ -34,6 +35,9 @@ CONCURRENCY_TOGETHER = 50
 RELAY, ROUTE, RELAY_BATCH = "relay", "bench", 500
 # The jobs of a batch, with the one that runs after the others.
 BATCH = 10_000
+# The queue of runs, and how many are started in one call.
+RUNS, STARTS = "runs", 1_000
+CLEARED = {"jobs", "finished", "lines", "joins", "waits", "runs", "steps", "signals", "attributes"}
 
 
 # Queues with order and limits, by name: what is said of them. The limit is one that is never reached.
@@ -58,7 +62,6 @@ class Ours:
         self._kinds: dict[str, tuple[str, Any, dict[str, Any]]] = {
             "async def": ("job", self._noop_async, {}),
             "keyed": ("job", self._noop_async, {"key": "order:{order}"}),
-            "chain of two": ("job", self._continued, {}),
             "def": ("job", self._noop_def, {}),
             "effect, async def": ("job", self._effect_async, {}),
             "effect, def": ("job", self._effect_def, {}),
@@ -69,6 +72,8 @@ class Ours:
             "raises": ("job", self._raises, {"retry": Retry.after(0)}),
             "raises, own words": ("job", self._raises_own_words, {"retry": Retry.after(0)}),
         }
+        if Continue is not None:
+            self._kinds["chain of two"] = ("job", self._continued, {})
         self.stamps: list[float] = []
         self._over = asyncio.Event()
         self._left = 0
@@ -76,6 +81,8 @@ class Ours:
         self._lock = threading.Lock()
         self._working = AsyncExitStack()
         self._failed: set[int] = set()
+        # When each tenth of a long run began.
+        self._marks: list[float] = []
 
     def _handler(self, name: str) -> Any:
         """Return a handler, registered at its first use: what an older Holdfast lacks then fails in its row alone."""
@@ -115,9 +122,12 @@ class Ours:
 
     async def clear(self) -> None:
         empty = "delete from" if self.app.store.embedded else "truncate table"
+        dialect = self.app.store.dialect
+        # An older checkout has no list of them.
+        tables = CLEARED.intersection(getattr(dialect, "tables", ("jobs", "finished")))
         with self.app.store.link() as link:
-            for table in {"jobs", "finished", "lines", "joins", "waits"}.intersection(self.app.store.dialect.tables):
-                link.tell(f"{empty} {self.app.store.dialect.table(table)}")
+            for table in tables:
+                link.tell(f"{empty} {dialect.table(table)}")
 
     async def enqueue_one(self, count: int, handler: str = "async def", special: str = "") -> None:
         noop = self._handler(handler)
@@ -214,7 +224,14 @@ class Ours:
             await self.app.aenqueue_many(bound)
 
     async def drain(
-        self, count: int, keep: bool, handler: str = "async def", queues: int = 1, special: str = "", keys: int = 0
+        self,
+        count: int,
+        keep: bool,
+        handler: str = "async def",
+        queues: int = 1,
+        special: str = "",
+        keys: int = 0,
+        runs: bool = False,
     ) -> float:
         # The worker serves what is registered when it starts; jobs that are continued or waited for have this one.
         self._handler("async def")
@@ -229,7 +246,11 @@ class Ours:
         if handler == RELAY:
             worker = self.app.relay()
         else:
-            worker = self.app.worker(queues=self._queues(keep, queues, special), concurrency=concurrency)
+            served = self._queues(keep, queues, special) + [RUNS] * runs
+            if runs:
+                # The worker could take up runs that wait here.
+                self._workflow(self._answer)
+            worker = self.app.worker(queues=served, concurrency=concurrency)
         began = time.perf_counter()
         async with worker:
             await self._over.wait()
@@ -239,7 +260,9 @@ class Ours:
             return time.perf_counter() - began
 
     async def unfinished(self) -> int:
-        return await self.app.store.arun(admin.count_jobs(admin.Filter(states=("pending", "waiting", "leased"))))
+        # By hand, because an older checkout does not know every state.
+        live = self.app.store.dialect.table("jobs")
+        return int(self.theirs.execute(f"select count(*) from {live}").fetchone()[0])  # noqa: S608 - a table of ours
 
     async def effects(self) -> int:
         return int(self.theirs.execute(self.effect.count).fetchone()[0])
@@ -263,6 +286,106 @@ class Ours:
             stamp.enqueue(sent=sent[0])
         else:
             await stamp.aenqueue(sent=sent[0])
+
+    # Runs
+
+    def _workflow(self, body: Any) -> Any:
+        """Return the workflow of a body, registered at its first use, as handlers are."""
+        kind = f"{body.__name__}@1"
+        return self.app.handlers.get(kind) or self.app.workflow(queue=RUNS)(body)
+
+    async def start_runs(self, count: int, steps: int) -> None:
+        many = self._workflow(self._many)
+        for start in range(0, count, STARTS):
+            await self._start(many, [many.bind(n=steps) for _ in range(start, min(start + STARTS, count))])
+
+    async def _start(self, workflow: Any, runs: Any) -> None:
+        if self.app.store.embedded:
+            workflow.start_many(runs)
+        else:
+            await workflow.astart_many(runs)
+
+    async def run_all(self, count: int, steps: int, at_once: int) -> float:
+        self._workflow(self._many)
+        self._left = count
+        self._over.clear()
+        self._loop = asyncio.get_running_loop()
+        worker = self.app.worker(queues=[RUNS], concurrency=max(CONCURRENCY, at_once))
+        began = time.perf_counter()
+        async with worker:
+            await self._over.wait()
+            while worker.held:  # noqa: ASYNC110 (as in `drain`)
+                await asyncio.sleep(0.001)
+            return time.perf_counter() - began
+
+    async def long_run(self, steps: int) -> list[float]:
+        """Make one run of many steps, and return the seconds that each tenth of them took."""
+        await self.start_runs(1, steps)
+        self._marks = []
+        await self.run_all(1, steps, 1)
+        return [later - sooner for sooner, later in zip(self._marks, self._marks[1:], strict=False)]
+
+    async def fan_out(self, children: int) -> float:
+        """Make a run that starts children and waits for all of them, and return the seconds until all are over."""
+        self._workflow(self._many)
+        parent = self._workflow(self._parent)
+        await self._start(parent, [parent.bind(children=children)])
+        return await self.run_all(children + 1, 1, 1)
+
+    async def wait_for_signals(self, count: int) -> None:
+        """Start runs that wait for a signal, and wait until they do."""
+        answer = self._workflow(self._answer)
+        await self._work_on_runs()
+        await self._start(answer, {f"run-{n}": answer.bind() for n in range(count)})
+        waiting = admin.count_jobs(admin.Filter(states=("waiting",)))
+        while await self.app.store.arun(waiting) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async def signal_runs(self, count: int, gap: tuple[float, float]) -> None:
+        for number in range(count):
+            await asyncio.sleep(random.uniform(*gap))
+            if self.app.store.embedded:
+                self.app.signal(f"run-{number}", "go", time.monotonic_ns())
+            else:
+                await self.app.asignal(f"run-{number}", "go", time.monotonic_ns())
+
+    async def sleep_runs(self, count: int, between: tuple[float, float]) -> None:
+        """Start runs that sleep, each for another time between these seconds."""
+        sleep = self._workflow(self._sleep)
+        await self._work_on_runs()
+        await self._start(sleep, [sleep.bind(seconds=random.uniform(*between)) for _ in range(count)])
+
+    async def _work_on_runs(self) -> None:
+        self.stamps = []
+        self._computing = 0.0
+        self._working = AsyncExitStack()
+        await self._working.enter_async_context(self.app.worker(queues=[RUNS], concurrency=CONCURRENCY))
+
+    async def _many(self, run: Run, n: int) -> int:
+        for order in range(n):
+            if order % max(1, n // 10) == 0:
+                self._marks.append(time.perf_counter())
+            await run.step(charge, order)
+        self._marks.append(time.perf_counter())
+        self._count()
+        return n
+
+    async def _parent(self, run: Run, children: int) -> int:
+        many = self._workflow(self._many)
+        total: int = sum(await asyncio.gather(*(run.child(many, 1) for _ in range(children))))
+        self._count()
+        return total
+
+    async def _answer(self, run: Run) -> None:
+        await run.step(self._stamp, await run.signal("go"))
+
+    async def _sleep(self, run: Run, seconds: float) -> None:
+        due = run.now().timestamp() + seconds
+        await run.sleep(seconds)
+        await run.step(self._late, due)
+
+    async def _late(self, due: float) -> None:
+        self.stamps.append(max(0.0, time.time() - due) * 1000)
 
     async def _noop_async(self, order: int, amount: float) -> None:
         self._count()
@@ -328,3 +451,7 @@ class Ours:
             enough = time.thread_time() + self._computing
             while time.thread_time() < enough:
                 pass
+
+
+async def charge(order: int) -> dict[str, Any]:
+    return {"charge": "ch_123", "amount": 12.5}

@@ -14,7 +14,7 @@ import msgspec
 from rich.table import Table
 
 from holdfast import __version__
-from holdfast.bench.measure import Figure, Result
+from holdfast.bench.measure import RATES, Figure, Result
 from holdfast.bench.studies import Finding
 
 PACKAGES = ("asyncpg", "psycopg", "asyncmy", "PyMySQL", "uvloop", "msgspec")
@@ -129,7 +129,7 @@ def _cpu_us(figure: Figure) -> float | None:
 
 
 def _of_reference(result: Result, side: str) -> str:
-    ratio = result.ratio(side) if side != result.reference and result.unit in ("jobs/s", "ms") else None
+    ratio = result.ratio(side) if side != result.reference and result.unit in (*RATES, "ms") else None
     other = "" if result.reference == "raw" else f" of {result.reference}"
     return "" if ratio is None else f"{ratio:.2f}{other}"
 

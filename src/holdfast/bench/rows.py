@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from holdfast.bench.counters import Counters
 from holdfast.bench.measure import Reading, Row, Size, Unit
+from holdfast.bench.run_rows import run_rows, worked
 from holdfast.bench.serve import CALM
 from holdfast.bench.side import Side
 
@@ -87,9 +88,10 @@ def rows(size: Size, counters: Counters, *, embedded: bool) -> list[Row]:
         Row(
             "publish one, caller's transaction", "jobs/s", "events", partial(publish, size), often=7, reference="plain"
         ),
-        Row("drain, relay to a function", "jobs/s", "events", partial(chained, draining, "relay"), reference="plain"),
+        Row("drain, relay to a function", "jobs/s", "relay", partial(chained, draining, "relay"), reference="plain"),
         *(Row(name, "jobs/s", "effect", partial(effect, draining, size, handler)) for name, handler in EFFECTS.items()),
         *(Row(name, "jobs/s", "failing", partial(fail, draining, size, handler)) for name, handler in FAILING.items()),
+        *run_rows(size, counters),
         Row(f"flow of {size.rate:,}/s", "ms", "flow", partial(flow, size=size), quantiles=(0.5, 0.99)),
         Row("idle latency", "ms", "latency", partial(latency, size=size), quantiles=(0.5, 0.99), often=3),
         Row("idle", "%", "idle", partial(idle, size=size, counters=counters), parts=idling, often=1 / 3),
@@ -119,19 +121,7 @@ async def drain(
     count = count or max(1, round(size.drain * side.spec.share))
     await side.do("clear")
     await side.do("enqueue_many", count=count, per_call=size.per_call, handler=handler, keep=keep, **more)
-    before, used = await counters.read(), side.cpu_seconds()
-    seconds = await side.do("drain", count=count, keep=keep, handler=handler, **more)
-    worked = side.cpu_seconds()
-    left = await side.do("unfinished")
-    if left:
-        raise AssertionError(f"{side.name} says that it drained the queue, and {left} jobs are left")
-    if counters.late:
-        await side.stop()
-    costs = (await counters.read()).since(before)
-    costs.pop("statements", None)
-    if used is not None and worked is not None:
-        costs["worker_us"] = (worked - used) * 1e6
-    return Reading([count / seconds], {name: value / count for name, value in costs.items()})
+    return await worked(side, counters, count, "drain", count=count, keep=keep, handler=handler, **more)
 
 
 async def many_queues(draining: Draining, size: Size, side: Side) -> Reading:
@@ -159,7 +149,7 @@ def events(size: Size, draining: Draining) -> list[Row]:
         Row(
             "publish one, caller's transaction", "jobs/s", "events", partial(publish, size), often=7, reference="plain"
         ),
-        Row("drain, relay to a function", "jobs/s", "events", partial(chained, draining, "relay"), reference="plain"),
+        Row("drain, relay to a function", "jobs/s", "relay", partial(chained, draining, "relay"), reference="plain"),
     ]
 
 

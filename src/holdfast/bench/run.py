@@ -24,8 +24,13 @@ Said = Callable[[str], None]
 ONE_BY_ONE = child("one by one", frozenset({"kept"}), share=0.03)
 # Ours once more: what many queues are compared with.
 ONE_QUEUE = child("one queue", frozenset({"queues"}), apart="_one_queue")
-# And again: what queues with order and limits are compared with.
-PLAIN = child("plain", LINED, apart="_plain")
+# And again: what queues with order and limits are compared with, and runs of one step.
+PLAIN = child("plain", LINED | {"one step"}, apart="_plain")
+# Checkpoints by hand: what the steps of runs are compared with.
+STEPS_BY_HAND = [
+    child("own commits", frozenset({"one run", "steps"}), apart="_own"),
+    child("group commit", frozenset({"steps"}), apart="_group"),
+]
 # Elsewhere a drain is several times slower than on PostgreSQL, and no truer for taking minutes.
 SHARE = {"PostgreSQL": 1.0, "SQLite": 0.5, "MariaDB": 0.3, "MySQL": 0.3}
 
@@ -72,7 +77,8 @@ def specs_for(name: str, peers: Sequence[Spec], checkout: Path | None = None) ->
     apart = [ONE_BY_ONE] if name in ("MariaDB", "MySQL") else []
     guests = [peer for peer in peers if name in peer.databases]
     other = [] if checkout is None else [before(checkout, can)]
-    return [child("holdfast", can), *other, child("raw", BY_HAND - cannot), ONE_QUEUE, PLAIN, *apart, *guests]
+    by_hand = [child("raw", BY_HAND - cannot), *STEPS_BY_HAND]
+    return [child("holdfast", can), *other, *by_hand, ONE_QUEUE, PLAIN, *apart, *guests]
 
 
 @asynccontextmanager

@@ -24,8 +24,10 @@ BY_HAND = frozenset(
 )
 # What queues with order or limits, chains and events are compared with is ours, too: the raw loops have nothing to show
 # here.
-LINED = frozenset({"ordered", "one key", "limited", "fair", "keyed", "chains", "events"})
-EVERYTHING = BY_HAND | LINED | {"queues"}
+LINED = frozenset({"ordered", "one key", "limited", "fair", "keyed", "chains", "events", "relay"})
+# What is measured of runs.
+RUNS = frozenset({"one run", "steps", "one step", "signals", "timers"})
+EVERYTHING = BY_HAND | LINED | RUNS | {"queues"}
 
 
 @dataclass(frozen=True, slots=True)

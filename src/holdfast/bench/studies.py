@@ -11,12 +11,15 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast import admin, observe
 from holdfast.bench.counters import counters_for
 from holdfast.bench.cpu import machine_seconds, server_seconds
 from holdfast.bench.measure import quantile
 from holdfast.bench.run import Said, opened
 from holdfast.bench.side import Side, child
 from holdfast.errors import ConfigError
+from holdfast.flow import Flow
+from holdfast.store import Store
 from holdfast.store.dialects import dialect_for
 from holdfast.values.options import StoreOptions
 
@@ -43,6 +46,26 @@ select copy.* from (select * from holdfast_jobs limit 1000) seed cross join gene
      jsonb_build_object(
         'id', overlay(md5(id::text || number) placing left(replace(id::text, '-', ''), 12) from 1 for 12)::uuid,
         'queue', 'waiting ' || number %% %s)) copy
+"""
+# Runs that wait for a signal, with the rows that they leave in both tables.
+GROW_JOBS_OF_RUNS = """
+insert into holdfast_jobs
+select copy.* from (select * from holdfast_jobs where state = 'waiting' limit 1000) seed
+ cross join generate_series(1, %s) number
+ cross join lateral jsonb_populate_record(
+     seed::holdfast_jobs,
+     jsonb_build_object(
+        'id', overlay(md5(id::text || number) placing left(replace(id::text, '-', ''), 12) from 1 for 12)::uuid)) copy
+"""
+GROW_RUNS = """
+insert into holdfast_runs (id, workflow, run_key, created_at)
+select j.id, 'suspended', j.id::text, j.created_at from holdfast_jobs j where j.state = 'waiting'
+on conflict do nothing
+"""
+# Half of them have a deadline, too: a timer, or a time-out around their wait.
+GIVE_DEADLINES = """
+update holdfast_jobs set state = 'pending', available_at = now() + interval '1 year'
+ where state = 'waiting' and get_byte(uuid_send(id), 15) < 128
 """
 CLAIMS = """
 select coalesce(sum(calls), 0), coalesce(sum(total_exec_time), 0) from pg_stat_statements
@@ -74,6 +97,9 @@ class Scale:
     seconds: float = 300.0
     windows: int = 5
     ordered: int = 100_000
+    suspended: int = 1_000_000
+    steps: int = 10_000
+    children: int = 10_000
 
     @classmethod
     def quick(cls) -> Scale:
@@ -88,6 +114,9 @@ class Scale:
             seconds=2.0,
             windows=2,
             ordered=2_000,
+            suspended=2_000,
+            steps=200,
+            children=100,
         )
 
 
@@ -334,6 +363,52 @@ async def _ordered_drain(side: Side, count: int, each: int, held: bool) -> tuple
     return count / seconds, sum(known) * 1e6 / count if known else None
 
 
+# What pages, metrics and `doctor` read.
+READS: dict[str, Callable[[], Flow[Any]]] = {
+    "sample of the queues": observe.sample,
+    "newest sample": observe.latest,
+    "an hour of statistics": observe.history,
+    "counts": admin.counts,
+    "groups of dead letters": admin.dead_groups,
+    "the newest 50 jobs": admin.list_jobs,
+}
+
+
+async def pages(url: str, scale: Scale, say: Said) -> Finding:
+    """Read what a page shows beside very many finished rows, and beside few; interleaved rounds."""
+    _insist_on_postgres(url)
+    took: dict[tuple[str, str], list[float]] = {(name, which): [] for name in READS for which in ("few", "many")}
+    async with opened(url, [OURS]) as [few], opened(url, [OURS]) as [many]:
+        for side in (few, many):
+            await side.do("enqueue_many", count=1_000, per_call=1_000)
+            await side.do("drain", count=1_000, keep=True)
+        say(f"pages: adding {scale.finished:,} finished rows, one in a thousand of them dead")
+        with _connection(many) as (raw, place):
+            raw.execute(place(GROW_FINISHED), (scale.finished // 1_000,))
+            raw.execute(place("update holdfast_finished set outcome = 'dead' where hashtext(id::text) % 1000 = 0"))
+        _vacuum(many, "holdfast_finished")
+        stores = {
+            which: Store(one.url, StoreOptions(prefix=one.prefix)) for which, one in (("few", few), ("many", many))
+        }
+        for number in range(max(3, scale.rounds)):
+            for name, reads in READS.items():
+                for which, store in stores.items():
+                    say(f"pages: round {number + 1}, {name}, {which}")
+                    began = time.perf_counter()
+                    await store.arun(reads())
+                    took[name, which].append((time.perf_counter() - began) * 1000)
+        for store in stores.values():
+            await store.aclose()
+            store.close()
+    lines = [
+        (name, statistics.median(took[name, "few"]), statistics.median(took[name, "many"]), max(took[name, "many"]))
+        for name in READS
+    ]
+    slowest = max(lines, key=lambda line: line[2])
+    summary = f"the slowest with {scale.finished:,} finished rows is {slowest[0]}: {slowest[2]:.0f} ms"
+    return Finding("pages", ("read", "ms beside 1,000 rows", "ms beside many", "slowest ms"), lines, summary)
+
+
 @contextmanager
 def _snapshot(raw: Any, dialect: str) -> Iterator[None]:
     """Hold a snapshot, as a transaction does that was left open."""
@@ -343,6 +418,54 @@ def _snapshot(raw: Any, dialect: str) -> Iterator[None]:
         yield
     finally:
         raw.execute("rollback")
+
+
+async def runs(url: str, scale: Scale, say: Said) -> Finding:
+    """Drain jobs beside suspended runs and without them; make one long run, and one with many children."""
+    _insist_on_postgres(url)
+    rates: dict[str, list[float]] = {"alone": [], "beside": []}
+    memory: dict[str, float] = {}
+    async with opened(url, [OURS]) as [alone], opened(url, [OURS]) as [beside]:
+        beside.patience = 1_800.0
+        await _suspend(beside, scale, say)
+        for number in range(6 * scale.rounds):
+            for name, side in sorted({"alone": alone, "beside": beside}.items(), reverse=number % 2 == 1):
+                say(f"runs: round {number + 1}, {name}")
+                _vacuum(side, "holdfast_jobs")
+                await side.do("enqueue_many", count=scale.drain, per_call=1_000)
+                rates[name].append(scale.drain / await side.do("drain", count=scale.drain, keep=True, runs=True))
+                memory[name] = (await side.do("window"))["rss_mb"]
+        say("runs: one long run")
+        tenths = await alone.do("long_run", steps=scale.steps)
+        say("runs: many children")
+        counts = (scale.children, scale.children // 10)
+        per_child = [await alone.do("fan_out", children=count) / count for count in counts]
+    ratios = [beside / alone for alone, beside in zip(*rates.values(), strict=True)]
+    what = f"{scale.suspended:,} suspended runs"
+    lines: list[tuple[Any, ...]] = [
+        (f"jobs/s beside {what}", statistics.median(rates["beside"]), statistics.median(rates["alone"])),
+        (f"worker's MB beside {what}", memory["beside"], memory["alone"]),
+        (f"µs a step, last and first tenth of {scale.steps:,}", *(one * 1e7 / scale.steps for one in tenths[::-9])),
+        (f"µs a child, of {scale.children:,} and a tenth of them", *(one * 1e6 for one in per_child)),
+    ]
+    ratios_told = [statistics.median(ratios), *(line[1] / line[2] for line in lines[1:])]
+    told = ", ".join(f"{ratio:.2f}" for ratio in ratios_told)
+    return Finding("runs", ("what", "this", "that"), lines, f"this by that: {told}")
+
+
+async def _suspend(side: Side, scale: Scale, say: Said) -> None:
+    """Fill the tables with runs that wait, half of them with a deadline."""
+    say(f"runs: {scale.suspended:,} runs are suspended")
+    seeds = min(1_000, scale.suspended)
+    await side.do("wait_for_signals", count=seeds)
+    await side.do("rest")
+    with _connection(side) as (raw, place):
+        raw.execute(place(GROW_JOBS_OF_RUNS), (max(0, scale.suspended // seeds - 1),))
+        raw.execute(place(GROW_RUNS))
+        raw.execute(place(GIVE_DEADLINES))
+    say("runs: vacuum and analyze, as autovacuum would")
+    for table in ("holdfast_jobs", "holdfast_runs"):
+        _vacuum(side, table)
 
 
 def _insist_on_postgres(url: str) -> None:
@@ -364,4 +487,6 @@ STUDIES: dict[str, Study] = {
     "processes": processes,
     "memory": memory,
     "ordered": ordered,
+    "pages": pages,
+    "runs": runs,
 }

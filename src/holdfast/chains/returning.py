@@ -9,10 +9,11 @@ from holdfast.chains.joining import locked, write
 from holdfast.flow import Steps, ask, text_of
 
 
-def wait_again(replayed: Sequence[str]) -> Steps[None]:
-    """Let children wait for jobs that came back, where other parents still hold them up.
+def wait_again(replayed: Sequence[str]) -> Steps[list[str]]:
+    """Let children wait for jobs that came back, where other parents still hold them up; return which those are.
 
-    A child whose parents had all ended is let go already: it runs, or ran, without what comes of the replay.
+    A child whose parents had all ended is let go already: it runs, or ran, without what comes of the replay. A job that
+    had ended before its child was looked at has never heard of it, so all are asked for, whatever their rows say.
     """
     rows = yield from ask("waits_ended", ids=sorted(replayed))
     edges: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -21,7 +22,7 @@ def wait_again(replayed: Sequence[str]) -> Steps[None]:
     joins = yield from locked(edges)
     held_up = [counts for counts in joins.values() if counts.open > 0 and counts.doomed_by is None]
     if not held_up:
-        return
+        return []
     children = sorted(counts.child for counts in held_up)
     parents = sorted({parent for child in children for parent, _ in edges[child]})
     yield from ask("waits_reopen", parents=parents, ids=children)
@@ -36,6 +37,7 @@ def wait_again(replayed: Sequence[str]) -> Steps[None]:
             )
         )
     yield from write(after)
+    return parents
 
 
 def pardon(replayed: Sequence[str]) -> Steps[None]:

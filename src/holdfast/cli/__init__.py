@@ -28,13 +28,18 @@ COMMANDS = (
     "dead",
     "outbox",
     "routes",
+    "debezium",
     "runs",
     "schedules",
     "workers",
+    "worker-alive",
+    "metrics",
     "queues",
     "lines",
     "prune",
     "doctor",
+    "dashboard",
+    "top",
     "sql",
     "bench",
 )
@@ -60,8 +65,8 @@ class Root(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"holdfast.cli.{cmd_name}")
-        command: click.Command = getattr(module, cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"holdfast.cli.{name}"), name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

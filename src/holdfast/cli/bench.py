@@ -39,11 +39,12 @@ _OPTIONS = (
     click.option("--page", type=_File, help="Write table and plot into this Markdown page, between its markers."),
     click.option(
         "--study",
-        type=click.Choice(["big", "snapshot", "processes", "memory", "ordered"]),
+        type=click.Choice(["big", "snapshot", "processes", "memory", "ordered", "pages", "runs"]),
         help="One longer study instead of the rows; docs/performance.md says what each does.",
     ),
     click.option("--jobs", type=click.IntRange(1_000), help="How many jobs the memory study runs."),
     click.option("--seconds", type=click.FloatRange(1), help="How long the snapshot study runs."),
+    click.option("--finished", type=click.IntRange(1_000), help="How many finished rows the pages study reads beside."),
 )
 
 
@@ -77,6 +78,7 @@ def measure(
     study: str | None,
     jobs: int | None,
     seconds: float | None,
+    finished: int | None,
     peers: Sequence[Spec] = (),
     notes: Mapping[str, str] | None = None,
     **options: Any,
@@ -85,7 +87,7 @@ def measure(
     if study is None:
         _measure_rows(urls, peers, dict(notes or {}), **options)
     else:
-        _measure_study(urls, study, jobs, seconds, **options)
+        _measure_study(urls, study, jobs, seconds, finished, **options)
 
 
 def _measure_rows(
@@ -125,6 +127,7 @@ def _measure_study(
     study: str,
     jobs: int | None,
     seconds: float | None,
+    finished: int | None,
     quick: bool,
     rounds: int | None,
     json_file: Path | None,
@@ -139,7 +142,7 @@ def _measure_study(
     if len(urls) != 1:
         raise click.UsageError("A study is of one database: name it with one --url.")
     scale = Scale.quick() if quick else Scale()
-    asked: dict[str, Any] = {"jobs": jobs, "seconds": seconds, "rounds": rounds}
+    asked: dict[str, Any] = {"jobs": jobs, "seconds": seconds, "rounds": rounds, "finished": finished}
     scale = replace(scale, **{name: value for name, value in asked.items() if value is not None})
     about = report.machine()
     finding = asyncio.run(STUDIES[study](urls[0], scale, _progress()))

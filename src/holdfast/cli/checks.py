@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from holdfast import admin, lines
 from holdfast import schedules as ticking
 from holdfast.admin import JobsDesk, health
+from holdfast.cli import remote as remote_steps
 from holdfast.cli.queues import declared
 from holdfast.cli.render import age, one_line, plural
-from holdfast.cli.shared import missing_file
+from holdfast.cli.shared import missing_file, typed
 from holdfast.cli.stores import Opened
-from holdfast.cli.workers import status_of
 from holdfast.errors import DatabaseUnavailable, StoreError
-from holdfast.life.findings import Finding
+from holdfast.life.findings import ANY_KIND, Finding
 from holdfast.store import migrate
 from holdfast.values.views import WorkerInfo
 from holdfast.worker import registry
+from holdfast.worker.registry import status_of
 
 # Autovacuum starts on the jobs table at 1,000 dead rows and 2 %; far more than that means that it cannot clean.
 DEAD_ROWS = 50_000
@@ -50,9 +53,13 @@ class Patient:
         return [worker for worker in self.workers if status_of(worker) == "alive"]
 
     @property
-    def served(self) -> set[str]:
-        """The queues that live workers serve."""
-        return {queue for worker in self.alive for queue in worker.info.get("queues", ())}
+    def served(self) -> dict[str, set[str]]:
+        """The queues that live workers serve, each with the kinds that they handle there."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for worker in self.alive:
+            for queue in worker.info.get("queues", ()):
+                found[queue].update(worker.info.get("kinds", (ANY_KIND,)))
+        return dict(found)
 
 
 Check = Callable[[Patient], Iterator[Finding]]
@@ -88,13 +95,29 @@ def workers(patient: Patient) -> Iterator[Finding]:
             seen = f"{worker.id} ({where}) has been silent for {age(worker.silent_for)}"
             do = "see whether it hangs or lost the database; its jobs come back when their leases end"
             yield Finding("workers", "warning", seen, do)
-    count = len(patient.alive)
+    count, gone = len(patient.alive), _gone(patient.workers)
     if count:
-        yield Finding("workers", "ok", f"{plural(count, 'live worker')}")
-    elif patient.store.run(admin.count_jobs(admin.Filter(states=("pending", "waiting", "leased")))):
-        yield Finding("workers", "problem", "there is work and no live worker", "start one: `holdfast worker APP`")
+        yield Finding("workers", "ok", f"{plural(count, 'live worker')}{gone}")
+    elif patient.store.run(admin.any_live()):
+        seen = f"there is work and no live worker{gone}"
+        yield Finding("workers", "problem", seen, "start one: `holdfast worker APP`")
     else:
-        yield Finding("workers", "ok", "no live worker, and nothing to do")
+        yield Finding("workers", "ok", "no live worker, and nothing to do" + gone)
+
+
+def _gone(known: Sequence[WorkerInfo]) -> str:
+    """Tell those that ended by themselves from those that fell silent."""
+    stopped = sum(worker.status == "stopped" for worker in known)
+    dead = [worker for worker in known if worker.status == "dead"]
+    told = [f"{stopped} stopped"] if stopped else []
+    if dead:
+        last = min(dead, key=lambda worker: worker.silent_for)
+        told.append(f"{len(dead)} dead, the last of them {last.id} ({age(last.silent_for)} ago)")
+    return "".join(f"; {one}" for one in told)
+
+
+def remote(patient: Patient) -> Iterator[Finding]:
+    yield from remote_steps.examined(patient.store)
 
 
 def schedules(patient: Patient) -> Iterator[Finding]:
@@ -229,6 +252,7 @@ CHECKS: dict[str, Check] = {
     "schema": schema,
     **{name: of_rows(name) for name in JobsDesk.checks},
     "workers": workers,
+    "remote": remote,
     "schedules": schedules,
     "queues": queues,
     "foreign": foreign,
@@ -254,7 +278,8 @@ def examine(patient: Patient, skip: tuple[str, ...] = ()) -> Iterator[Finding]:
         if not usable and name not in WITHOUT_TABLES:
             continue
         try:
-            yield from CHECKS[name](patient)
+            for found in CHECKS[name](patient):
+                yield replace(found, seen=typed(found.seen), do=typed(found.do))
         except StoreError as error:
             do = f"give the database user what this needs, or leave it out with --skip {name}"
             yield Finding(name, "warning", f"could not be looked at: {one_line(error)}", do)

@@ -14,11 +14,9 @@ from holdfast.cli.parse import ROW_ID
 from holdfast.cli.render import Column, age, error_line, plural, print_json, print_notes, print_table
 from holdfast.cli.shared import Exit, Failure, actor_option, confirm, connection_options, json_option, named_route
 from holdfast.cli.stores import Opened, open_desk, store_option
+from holdfast.life.letters import LETTERS_PER_COMMIT, discard_all, replay_all
 from holdfast.life.listing import Replays, Wanted
 from holdfast.outbox import Route, redirect
-
-# Letters per transaction: large enough to be quick, small enough to hold no lock for long.
-LETTERS_PER_COMMIT = 1000
 
 
 @click.group()
@@ -244,27 +242,9 @@ def _no_match(at: Opened, wanted: Wanted) -> NoReturn:
 
 
 def _replay(at: Opened, wanted: Wanted, count: int, actor: str, dry_run: bool) -> Replays:
-    """Replay in chunks, never more than were counted: what dies again meanwhile is not replayed again."""
     if dry_run:
         return at.run(at.desk.replay(wanted, count, actor, True))
-    done = Replays()
-    while len(done.ids) + len(done.conflicts) < count:
-        # Letters in conflict stay the oldest, so each round must reach past them.
-        chunk = min(LETTERS_PER_COMMIT, count - len(done.ids) - len(done.conflicts)) + len(done.conflicts)
-        answer = at.run(at.desk.replay(wanted, chunk, actor, False))
-        fresh = answer.conflicts.keys() - done.conflicts.keys()
-        done = _joined(done, answer)
-        if not answer.ids and not fresh:
-            break
-    return done
-
-
-def _joined(done: Replays, more: Replays) -> Replays:
-    ids = [*done.ids, *more.ids]
-    # A letter that was in conflict may have gone back in a later round.
-    stay = {name: why for name, why in (done.conflicts | more.conflicts).items() if name not in set(ids)}
-    reasons = {name: (done.reasons | more.reasons)[name] for name in stay}
-    return Replays(ids, stay, reasons, None if more.rows is None else (done.rows or {}) | more.rows)
+    return at.run_all(replay_all(at.desk, wanted, count, actor))
 
 
 def _redirect(at: Opened, wanted: Wanted, to: Route, count: int, actor: str, dry_run: bool) -> list[str]:
@@ -285,10 +265,4 @@ def _redirect(at: Opened, wanted: Wanted, to: Route, count: int, actor: str, dry
 def _discard(at: Opened, wanted: Wanted, count: int, actor: str, dry_run: bool) -> list[str]:
     if dry_run:
         return at.run(at.desk.discard(wanted, count, actor, True))
-    gone: list[str] = []
-    while len(gone) < count:
-        chunk = at.run(at.desk.discard(wanted, min(LETTERS_PER_COMMIT, count - len(gone)), actor, False))
-        if not chunk:
-            break
-        gone += chunk
-    return gone
+    return at.run_all(discard_all(at.desk, wanted, count, actor))

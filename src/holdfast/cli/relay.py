@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 
+from holdfast.cli.logs import log_options
 from holdfast.cli.parse import DURATION
 from holdfast.cli.shared import connection_options
-from holdfast.cli.worker import LEVELS, Serving, prepared, queue_names, serve
+from holdfast.cli.worker import Serving, prepared, queue_names, serve, watch_options, watching_of
 
 
 @click.command(short_help="Deliver an application's events.")
@@ -21,10 +23,17 @@ from holdfast.cli.worker import LEVELS, Serving, prepared, queue_names, serve
 @click.option("--processes", type=click.IntRange(1, 512), default=1, show_default=True, help="For more cores.")
 @click.option("--name", help="What the worker's id begins with.  [default: the host's name]")
 @click.option("--no-notify", is_flag=True, help="Wake by polling alone.")
-@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
-@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+@watch_options
+@log_options
 @connection_options
-def relay(app_name: str | None, routes: str | None, processes: int, **said: Any) -> None:
+def relay(
+    app_name: str | None,
+    routes: str | None,
+    processes: int,
+    http: str | None,
+    heartbeat_file: Path | None,
+    **said: Any,
+) -> None:
     """Deliver the events of APP's routes, and run none of its jobs. APP is module:attribute, as in shop:hf.
 
     It is a worker for routes only; `holdfast worker` serves both, and --no-relay there leaves the events to this one.
@@ -36,6 +45,7 @@ def relay(app_name: str | None, routes: str | None, processes: int, **said: Any)
       holdfast relay shop:hf
       holdfast relay shop:hf --routes orders,audit --processes 2
     """
+    watching = watching_of(http, heartbeat_file)
     holdfast, options = prepared("relay", app_name, said)
     named = None if routes is None else queue_names(routes, "--routes")
-    serve(Serving(holdfast.stores, partial(holdfast.relay, named)), processes, options)
+    serve(Serving(holdfast.stores, partial(holdfast.relay, named)), processes, options, watching)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from holdfast.cli.shared import typed
 from holdfast.values.words import age as age
 from holdfast.values.words import clean as clean
 from holdfast.values.words import one_line as one_line
@@ -48,15 +49,15 @@ class Column:
 
 
 def moment(at: datetime | None) -> str:
-    """Write a time in the local zone."""
-    return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """Write a time in the local zone, with its offset: options that take a time read it as it stands."""
+    return "" if at is None else at.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], empty: str = "nothing found") -> None:
     """Print rows: a table on a terminal, aligned columns of full length elsewhere."""
     cells = [[clean(cell) for cell in row] for row in rows]
     if not cells:
-        click.echo(empty, err=True)
+        click.echo(typed(empty), err=True)
     elif sys.stdout.isatty():
         from rich.console import Console
 
@@ -147,7 +148,7 @@ def print_fields(pairs: Iterable[tuple[str, object]]) -> None:
 def print_notes(lines: Iterable[str]) -> None:
     """Print what stands beside the results: on stderr."""
     for line in lines:
-        click.echo(clean(line), err=True)
+        click.echo(clean(typed(line)), err=True)
 
 
 def print_json(items: Iterable[Any]) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast runs`: durable runs: see them and their timelines, signal, cancel and resume them."""
+"""`holdfast runs`: durable runs: lists and timelines, signals, cancels, forks, migrations, histories."""
 
 from __future__ import annotations
 
@@ -8,37 +8,40 @@ import click
 import msgspec
 
 from holdfast import runs as flows
+from holdfast.cli.remote import redispatch_command
 from holdfast.cli.render import Column, moment, print_fields, print_json, print_table
-from holdfast.cli.shared import actor_name, actor_option, connection_options, json_option, open_store
+from holdfast.cli.run_lines import migrated, replayed
+from holdfast.cli.shared import (
+    Exit,
+    actor_name,
+    actor_option,
+    connection_options,
+    json_option,
+    named_app,
+    open_store,
+    require_tables,
+)
 from holdfast.errors import ConfigError
-from holdfast.runs import STATUSES, Recorded, RunFilter, RunView
-from holdfast.values.rows import when
-from holdfast.workflows import force, letter, resume, stop_letter
+from holdfast.runs import STATUSES, RunFilter, RunView, drawn
+from holdfast.workflows import export, force, letter, resume, stop
 
 _COLUMNS = (Column("RUN", whole=True), Column("KIND"), Column("STATUS"), Column("WAITS FOR"), Column("STARTED"))
 _STUCK = (Column("RUN", whole=True), Column("KIND"), Column("SINCE"), Column("WHY"))
-_TIMELINE = (
-    Column("#", right=True),
-    Column("WHAT", whole=True),
-    Column("KIND"),
-    Column("AT"),
-    Column("TOOK", right=True),
-    Column("ATTEMPT", right=True),
-    Column("WORKER"),
-    Column("VALUE"),
-)
 workflow_option = click.option("--workflow", help="Whose run it is, where several workflows have one of this id.")
 
 
 @click.group()
 def runs() -> None:
-    """See durable runs; signal, cancel and resume them.
+    """See durable runs; signal, cancel, resume, fork, migrate them.
 
     \b
     Example:
       holdfast runs list --status waiting --app shop:hf
       holdfast runs show order-1 --app shop:hf
     """
+
+
+runs.add_command(redispatch_command)
 
 
 @runs.command("list")
@@ -103,7 +106,8 @@ def show_command(run: str, workflow: str | None, as_json: bool) -> None:
     said = [(name, msgspec.json.encode(value).decode()) for name, value in view.attributes.items()]
     print_fields([*_fields(view), *said])
     click.echo()
-    print_table(_TIMELINE, map(_line, rows), "nothing is recorded yet")
+    for line in drawn(view, rows):
+        click.echo(line)
 
 
 @runs.command("signal")
@@ -113,17 +117,22 @@ def show_command(run: str, workflow: str | None, as_json: bool) -> None:
 @click.option("--idempotency-key", help="A second signal to this run with it is not sent, for a day.")
 @workflow_option
 @connection_options
-def signal_command(run: str, name: str, payload: str | None, idempotency_key: str | None, workflow: str | None) -> None:
+@json_option
+def signal_command(
+    run: str, name: str, payload: str | None, idempotency_key: str | None, workflow: str | None, as_json: bool
+) -> None:
     """Send a run a signal; the payload is JSON.
 
     \b
     Example:
       holdfast runs signal order-1 approved '{"by": "ada"}' --app shop:hf
     """
-    sent = letter(name, None if payload is None else _json(payload), idempotency_key)
+    given = None if payload is None else _json(payload)
     with open_store() as store:
+        sent = letter(name, given, idempotency_key, limit=store.options.payload_limit)
         new = store.run(flows.send(run, sent, workflow), lambda: flows.send(run, sent, workflow, fresh=False))
-    click.echo(f"signal {name} was sent to {run}" if new else f"signal {name} had been sent to {run} before")
+    said = f"signal {name} was sent to {run}" if new else f"signal {name} had been sent to {run} before"
+    _tell(as_json, said, run=run, signal=name, sent=new)
 
 
 @runs.command("cancel")
@@ -131,21 +140,24 @@ def signal_command(run: str, name: str, payload: str | None, idempotency_key: st
 @click.option("--force", "forced", is_flag=True, help="End it and its children at once; no code of theirs runs.")
 @workflow_option
 @connection_options
-def cancel_command(run: str, forced: bool, workflow: str | None) -> None:
+@actor_option
+@json_option
+def cancel_command(run: str, forced: bool, workflow: str | None, actor: str | None, as_json: bool) -> None:
     """Ask a run to stop: its body may clean up, and its children are asked, too.
 
     \b
     Example:
       holdfast runs cancel order-1 --app shop:hf
     """
-    stop = stop_letter()
+    who = actor_name(actor)
     with open_store() as store:
         if forced:
-            ended = store.run(force(run, workflow))
-            click.echo(f"{run} was ended" + (f", with {ended - 1} below it" if ended > 1 else ""))
+            ended = store.run(force(run, workflow, who))
+            below = f", with {ended - 1} below it" if ended > 1 else ""
+            _tell(as_json, f"{run} was ended{below}", run=run, ended=ended)
             return
-        store.run(flows.send(run, stop, workflow), lambda: flows.send(run, stop, workflow, fresh=False))
-    click.echo(f"{run} was asked to stop")
+        store.run(stop(run, workflow, who), lambda: stop(run, workflow, who, fresh=False))
+    _tell(as_json, f"{run} was asked to stop", run=run, asked=True)
 
 
 @runs.command("resume")
@@ -153,7 +165,8 @@ def cancel_command(run: str, forced: bool, workflow: str | None) -> None:
 @workflow_option
 @connection_options
 @actor_option
-def resume_command(run: str, workflow: str | None, actor: str | None) -> None:
+@json_option
+def resume_command(run: str, workflow: str | None, actor: str | None, as_json: bool) -> None:
     """Let a dead run go on: the step whose failure ended it is made again.
 
     \b
@@ -162,19 +175,131 @@ def resume_command(run: str, workflow: str | None, actor: str | None) -> None:
     """
     with open_store() as store:
         store.run(resume(run, actor_name(actor), workflow))
-    click.echo(f"{run} goes on")
+    _tell(as_json, f"{run} goes on", run=run, resumed=True)
 
 
-def _line(row: Recorded) -> tuple[object, ...]:
-    """Say what a row of the journal tells, for the timeline."""
-    kind = row.kind if row.ok or row.kind == "attempt" else f"{row.kind} failed"
-    took = "" if row.took_ms is None else f"{row.took_ms} ms"
-    return row.seq, row.key, kind, moment(when(row.at)), took, row.attempt, row.worker or "", _short(row)
+@runs.command("fork")
+@click.argument("run")
+@click.option("--at", "key", required=True, help="What is recorded before this key is kept; the rest is done anew.")
+@click.option("--id", "new", help="What the new run is called.  [default: the id with ~ and a number behind it]")
+@click.option("--version", type=click.IntRange(1), help="Run it with the code of this version.")
+@workflow_option
+@connection_options
+@json_option
+def fork_command(run: str, key: str, new: str | None, version: int | None, workflow: str | None, as_json: bool) -> None:
+    """Start another run that begins in the middle of one, over or not; children that have ended are kept.
+
+    What was recorded before the key is copied, and replayed dry first: nothing is started where the code does not fit.
+
+    \b
+    Example:
+      holdfast runs fork order-1 --at charge_card --id order-1-again --app shop:hf
+    """
+    with named_app("The code of the workflow is needed.") as app:
+        require_tables(app.store)
+        handle = app.run(run, workflow).fork(key, id=new, version=version)
+    _tell(as_json, f"{handle.id} was started from {run}, before {key}", run=handle.id, source=run, at=key)
 
 
-def _short(row: Recorded) -> str:
-    value = row.value or ""
-    return value if len(value) <= 60 else f"{value[:59]}…"
+@runs.command("migrate")
+@click.argument("ids", metavar="[RUN...]", nargs=-1)
+@click.option("--to", "version", type=click.IntRange(1), required=True, help="The version to go on with.")
+@click.option("--kind", help="All runs of this version that are not over, such as fulfil@1.")
+@click.option("--dry-run", is_flag=True, help="Only replay, and change nothing.")
+@workflow_option
+@connection_options
+@actor_option
+@json_option
+def migrate_command(
+    ids: tuple[str, ...],
+    version: int,
+    kind: str | None,
+    dry_run: bool,
+    workflow: str | None,
+    actor: str | None,
+    as_json: bool,
+) -> None:
+    """Let runs go on with the code of another version, each after a dry replay of what it has recorded.
+
+    A run that the code does not fit, that a worker holds or that is over stays as it is, and is told.
+
+    Ends with 0; with 6 when a run stays as it is.
+
+    \b
+    Example:
+      holdfast runs migrate order-1 --to 2 --app shop:hf
+      holdfast runs migrate --kind fulfil@1 --to 2 --dry-run --app shop:hf
+    """
+    if bool(ids) == bool(kind):
+        raise ConfigError("RUN", "name runs, or all of a version with --kind", kind)
+    with named_app("The code of both versions is needed.") as app:
+        require_tables(app.store)
+        live = [] if kind is None else [one for one in app.runs(kind=kind, limit=10_000) if one.ended_at is None]
+        handles = [app.run(one.id, one.workflow) for one in live] or [app.run(one, workflow) for one in ids]
+        told = [migrated(handle, version, None if dry_run else actor_name(actor), dry_run) for handle in handles]
+    if as_json:
+        print_json(told)
+    elif told:
+        for one in told:
+            click.echo(f"{one['run']} {one['why'] or ('would go on' if dry_run else 'goes on') + f' as @{version}'}")
+    else:
+        click.echo("no runs found")
+    if any(one["why"] for one in told):
+        raise click.exceptions.Exit(Exit.CONFLICT)
+
+
+@runs.command("export")
+@click.argument("run")
+@workflow_option
+@connection_options
+@json_option
+def export_command(run: str, workflow: str | None, as_json: bool) -> None:
+    """Write a run with its arguments and its journal as JSON, for `holdfast runs replay` and for tests.
+
+    Arguments, results and signals are in it as they are: keep it where such data may be.
+
+    \b
+    Example:
+      holdfast runs export order-1 --app shop:hf > tests/histories/order-1.json
+    """
+    with open_store() as store:
+        found = store.run(export(run, workflow))
+    if as_json:
+        print_json([msgspec.to_builtins(found)])
+    else:
+        click.echo(found.to_json())
+
+
+@runs.command("replay")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option("--version", type=click.IntRange(1), help="Check against the code of this version.")
+@connection_options
+@json_option
+def replay_command(files: tuple[str, ...], version: int | None, as_json: bool) -> None:
+    """Check recorded histories against the code that is there; nothing is done and nothing is written.
+
+    Ends with 0; with 6 when the code does something else than was recorded.
+
+    \b
+    Example:
+      holdfast runs replay tests/histories/*.json --app shop:hf
+    """
+    app = named_app("Its code is what is checked.")
+    told = [replayed(app, file, version) for file in files]
+    if as_json:
+        print_json(told)
+    else:
+        for one in told:
+            click.echo(f"{one['file']}: {one['why'] or one['found']}")
+    if any(one["why"] for one in told):
+        raise click.exceptions.Exit(Exit.CONFLICT)
+
+
+def _tell(as_json: bool, said: str, **found: object) -> None:
+    if as_json:
+        print_json([found])
+    else:
+        click.echo(said)
 
 
 def _fields(view: RunView) -> list[tuple[str, object]]:

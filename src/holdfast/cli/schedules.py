@@ -280,7 +280,7 @@ def remove(name: str, actor: str | None, as_json: bool) -> None:
     """
     with _open_for(name) as store:
         store.run(flows.remove(name, actor_name(actor)))
-        live = [one for one in store.run(registry.workers()) if one.status != "dead" and name in prints_of(one.info)]
+        live = [one for one in store.run(registry.workers()) if not one.is_gone and name in prints_of(one.info)]
     _tell(as_json, name, "removed")
     if live:
         declare = f"{plural(len(live), 'live worker')} declare {name}: it comes back when one of that version starts"

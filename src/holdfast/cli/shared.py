@@ -7,6 +7,7 @@ import importlib
 import os
 import pkgutil
 import re
+import shlex
 import socket
 import sys
 import time
@@ -78,9 +79,9 @@ class Failure(click.ClickException):
     """The end of a command that did not do what was asked: one line, a hint, an exit code."""
 
     def __init__(self, message: str, code: Exit, hint: str = "", trace: str = "") -> None:
-        super().__init__(hidden(message))
+        super().__init__(hidden(typed(message)))
         self.exit_code = int(code)  # type: ignore[misc]  # click reads it from the instance
-        self.hint = hidden(hint)
+        self.hint = hidden(typed(hint))
         self.trace = hidden(trace)
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -184,6 +185,39 @@ def current() -> Settings:
     """The settings of the running command."""
     ctx = click.get_current_context(silent=True)
     return ctx.ensure_object(Settings) if ctx else Settings()
+
+
+# Commands that need no database.
+_WITHOUT = ("sql", "demo", "init", "bench")
+
+
+def typed(text: str) -> str:
+    """Write the commands in a text as they can be typed here: with the database that this command was told of.
+
+    One that the environment names is left out, because it names it for them, too.
+    """
+    return re.sub(r"`holdfast ([^`]+)`", lambda found: f"`holdfast {_typed(found[1])}`", text)
+
+
+def _typed(command: str) -> str:
+    settings = current()
+    name = settings.app or os.environ.get("HOLDFAST_APP")
+    option = " --app module:attribute" if command.endswith(" --app module:attribute") else ""
+    command = command.removesuffix(option)
+    if re.search(r"\bAPP\b", command):
+        return re.sub(r"\bAPP\b", name or "APP", command)
+    words = command.split()
+    if words[0] in _WITHOUT or {"--app", "--url", name} & set(words):
+        return command
+    if settings.app:
+        return f"{command} --app {settings.app}"
+    if os.environ.get("HOLDFAST_URL") or os.environ.get("HOLDFAST_APP"):
+        return command
+    # One with a password cannot be shown, so it is left to be typed again.
+    url = settings.url
+    said = {"url": url if url and shown(url) == url else None, "prefix": settings.prefix, "schema": settings.schema}
+    given = "".join(f" --{name} {shlex.quote(value)}" for name, value in said.items() if value)
+    return command + (given or option)
 
 
 def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.flow import Flow
     from holdfast.foreign import ForeignSource
+    from holdfast.remote import Transport
     from holdfast.store import Store
 
 T = TypeVar("T")
@@ -193,3 +194,10 @@ def _settings(kind: str, known: Mapping[str, Callable[[str], Any]], query: str) 
         except ValueError as error:
             raise Failure(f"--store: {word} must be a number; got {value!r}", Exit.USAGE) from error
     return settings
+
+
+def transport_named(store: Store, engine: str) -> Transport:
+    """Find the tables of an engine of remote steps that is called by their prefix. Raises: ConfigError."""
+    from holdfast.foreign.durable.engine import tables_of
+
+    return tables_of(store, engine, engine, 0)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from holdfast.cli.logs import log_options, set_up_logging, tell_of_ends
 from holdfast.cli.names import declared_queues
 from holdfast.cli.parse import DURATION
 from holdfast.cli.schemas import ForeignSchema
@@ -24,7 +25,7 @@ from holdfast.cli.shared import (
     connection_options,
     current,
     did_you_mean,
-    hidden,
+    in_options,
     load_app,
     require_tables,
 )
@@ -34,10 +35,22 @@ from holdfast.store import Store, Stores
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.worker import Worker
+    from holdfast.worker.monitor import Watching
 
 log = logging.getLogger("holdfast")
+F = TypeVar("F", bound=Callable[..., Any])
 
-LEVELS = ("debug", "info", "warning", "error")
+
+def watch_options(command: F) -> F:
+    """Add the options that say how workers are watched."""
+    for option in (
+        click.option(
+            "--heartbeat-file", type=click.Path(path_type=Path, dir_okay=False), help="Touch this while alive."
+        ),
+        click.option("--http", metavar="[HOST:]PORT", help="Answer /metrics, /livez and /readyz there."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command(short_help="Run an application's jobs.")
@@ -53,8 +66,8 @@ LEVELS = ("debug", "info", "warning", "error")
 @click.option("--no-receive", is_flag=True, help="Leave the messages of brokers to other workers.")
 @click.option("--no-relay", is_flag=True, help="Leave the events of routes to other workers.")
 @click.option("--no-notify", is_flag=True, help="Wake by polling alone.")
-@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
-@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+@watch_options
+@log_options
 @connection_options
 def worker(
     app_name: str | None,
@@ -63,6 +76,8 @@ def worker(
     processes: int,
     no_receive: bool,
     no_relay: bool,
+    http: str | None,
+    heartbeat_file: Path | None,
     **said: Any,
 ) -> None:
     """Run APP's jobs, and deliver the events of its routes. APP is module:attribute, as in shop:hf.
@@ -74,8 +89,9 @@ def worker(
     \b
     Example:
       holdfast worker shop:hf --queues mail,reports --concurrency 50
-      holdfast worker shop:hf --processes 4 --log-json
+      holdfast worker shop:hf --processes 4 --log-json --http 9464
     """
+    watching = watching_of(http, heartbeat_file)
     holdfast, options = prepared("worker", app_name, said)
     if lease is not None:
         for handler in holdfast.handlers.values():
@@ -85,7 +101,7 @@ def worker(
     if queues is not None:
         options["queues"] = queue_names(queues)
         _warn_of_unknown(options["queues"], declared_queues(holdfast))
-    serve(Serving(holdfast.stores, partial(holdfast.worker, relay=not no_relay)), processes, options)
+    serve(Serving(holdfast.stores, partial(holdfast.worker, relay=not no_relay)), processes, options, watching)
 
 
 def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[Holdfast, dict[str, Any]]:
@@ -93,10 +109,14 @@ def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[
     name = app_name or current().app or os.environ.get("HOLDFAST_APP")
     if not name:
         raise Failure("which application? APP is missing", Exit.USAGE, f"holdfast {command} shop:hf")
-    set_up_logging(said.pop("log_level"), said.pop("log_json"))
     if said.pop("no_notify"):
         os.environ["HOLDFAST_NOTIFY"] = "false"
+    before = list(logging.getLogger().handlers)
     holdfast = load_app(name)
+    # Behind the import: what the application says of its own logging counts.
+    is_set_up = logging.getLogger().handlers != before
+    set_up_logging(said.pop("log_level"), said.pop("log_json"), said.pop("log_config"), is_set_up=is_set_up)
+    tell_of_ends(holdfast)
     for store in holdfast.stores:
         _check_tables(holdfast, store)
     return holdfast, {option: value for option, value in said.items() if value is not None}
@@ -109,11 +129,23 @@ class Serving(NamedTuple):
     worker: Callable[..., Worker]
 
 
-def serve(app: Serving, processes: int, options: dict[str, Any]) -> None:
+def watching_of(http: str | None, heartbeat_file: Path | None) -> Watching:
+    """Read where workers answer for themselves, and the file that they touch."""
+    from holdfast.worker.monitor import Watching, address
+
+    with in_options():
+        return Watching(None if http is None else address(http), heartbeat_file)
+
+
+def serve(app: Serving, processes: int, options: dict[str, Any], watching: Watching) -> None:
     """Run workers until a signal comes, and end with their exit code."""
     from holdfast.worker.process import main
 
-    sys.exit(main(app, processes=processes, **options))
+    if watching.wanted:
+        options["watching"] = watching
+    with in_options():
+        code = main(app, processes=processes, **options)
+    sys.exit(code)
 
 
 def _check_tables(holdfast: Holdfast, store: Store) -> None:
@@ -146,36 +178,3 @@ def _warn_of_unknown(queues: list[str], declared: set[str]) -> None:
         if name not in declared:
             hint = did_you_mean(name, sorted(declared))
             log.warning("queue %s is not declared, and no handler's%s", name, hint and f"; {hint}")
-
-
-def set_up_logging(level: str, as_json: bool) -> None:
-    """Log to stderr, one line per event."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else Lines())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-
-
-class Lines(logging.Formatter):
-    """2026-05-01 12:30:00,123 info worker started: …"""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s")
-
-    def format(self, record: logging.LogRecord) -> str:
-        return hidden(super().format(record))
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object per record; an event's fields stand beside the message."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line |= {name: value for name, value in getattr(record, "holdfast", {}).items() if name not in line}
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return hidden(json.dumps(line, default=str))

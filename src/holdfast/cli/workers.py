@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import click
 
 from holdfast.cli.render import Column, age, plain, plural, print_json, print_table
@@ -21,20 +19,7 @@ from holdfast.cli.shared import (
 from holdfast.life.listing import Drained
 from holdfast.values.views import WorkerInfo
 from holdfast.worker import draining, registry
-
-# Three missed beats: a worker beats every 10 seconds.
-SILENT = timedelta(seconds=30)
-
-
-def status_of(worker: WorkerInfo) -> str:
-    """Tell a worker that says it is there from one that only said so."""
-    return "silent" if worker.status != "dead" and worker.silent_for > SILENT else worker.status
-
-
-def up(worker: WorkerInfo) -> timedelta:
-    """Tell how long a worker has been there: until now, or until its last beat when it may be gone."""
-    until_seen = worker.seen_at - worker.started_at
-    return until_seen if status_of(worker) in ("silent", "dead") else until_seen + worker.silent_for
+from holdfast.worker.registry import status_of, up
 
 
 @click.group(invoke_without_command=True)
@@ -99,7 +84,8 @@ def drain(
     Each hears of it at its next beat, within ten seconds, gives back what it has not begun, lets its handlers finish
     for its drain time, and ends with 0; nothing here starts it again. An audit line is left for each.
 
-    Ends with 0, also for one that drains already; with 5 when there is no such worker, with 6 when it is dead.
+    Ends with 0, also for one that drains already; with 5 when there is no such worker, with 6 when it has stopped or
+    is dead.
 
     \b
     Example:
@@ -113,7 +99,7 @@ def drain(
         known = {worker.id: worker for worker in store.run(registry.workers())}
         answer = store.run(draining.drain(named, host, None, dry_run=True))
         if host is not None and not answer.asked and not answer.left:
-            hosts = {str(worker.info.get("host")) for worker in known.values() if worker.status != "dead"}
+            hosts = {str(worker.info.get("host")) for worker in known.values() if not worker.is_gone}
             hint = did_you_mean(host, sorted(hosts)) or "`holdfast workers --json` shows their hosts"
             raise Failure(f"no worker runs on {host!r}", Exit.NOT_FOUND, hint)
         if not dry_run and answer.asked:
@@ -133,9 +119,9 @@ def _tell_drained(answer: Drained, known: dict[str, WorkerInfo], dry_run: bool, 
     for worker, why in answer.left.items():
         if why == "draining":
             click.echo(f"{worker} drains already", err=True)
-        elif why == "dead":
+        elif why in ("stopped", "dead"):
             seen = f": last beat {age(known[worker].silent_for)} ago" if worker in known else ""
-            refused.append(Failure(f"{worker} is dead already{seen}", Exit.CONFLICT))
+            refused.append(Failure(f"{worker} is {why} already{seen}", Exit.CONFLICT))
         else:
             hint = did_you_mean(worker, known) or "`holdfast workers` lists them"
             refused.append(Failure(f"there is no worker {worker!r}", Exit.NOT_FOUND, hint))

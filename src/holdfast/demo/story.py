@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -33,6 +33,8 @@ SETTLE = 0.3
 FEWEST = 20
 # Seconds that the mails take, so that a worker is still busy when it is killed, however fast the machine is.
 AT_LEAST = 3.0
+# With a browser beside it the story goes slower, and somebody has this long to replay the dead letters by hand.
+AT_LEAST_WATCHED, REPLAY_PATIENCE = 30.0, 60.0
 INTERRUPTED = 130
 
 
@@ -45,13 +47,15 @@ def run(
     orders: int = ORDERS,
     workers: int = WORKERS,
     *,
+    dashboard: bool = False,
     console: Console | None = None,
     meddle: Callable[[Shop], None] | None = None,
 ) -> int:
     """Tell the story on the database at `url`, by default an embedded SQLite file, and return the exit code.
 
     0: every promise held; 1: one did not; 130: interrupted. Its tables have a prefix of their own and are dropped at
-    the end. `meddle` may spoil the data before it is counted, to see that the count notices.
+    the end. `dashboard` serves the pages beside it, tells it slower, and lets somebody replay the dead letters there.
+    `meddle` may spoil the data before it is counted, to see that the count notices.
     """
     if orders < FEWEST or workers < 1:
         raise ConfigError("orders", f"the story needs at least {FEWEST} orders and a worker", orders)
@@ -59,10 +63,11 @@ def run(
     console = console or Console(highlight=False)
     prefix = f"hf_demo_{secrets.token_hex(4)}" if url else "holdfast"
     shop = Shop(url or f"sqlite:///{folder}/shop.db", prefix)
-    crew = Crew("holdfast.demo.worker", _environment(shop, orders, workers), folder)
+    at_least = AT_LEAST_WATCHED if dashboard else AT_LEAST
+    crew = Crew("holdfast.demo.worker", _environment(shop, orders, workers, at_least), folder)
     try:
-        with _terminate_as_interrupt():
-            return Story(shop, crew, console, orders, workers).tell(meddle)
+        with _terminate_as_interrupt(), _watched(shop, dashboard) as address:
+            return Story(shop, crew, console, orders, workers, address).tell(meddle)
     except KeyboardInterrupt:
         console.print("Interrupted; cleaning up.")
         return INTERRUPTED
@@ -73,10 +78,23 @@ def run(
         _clean_up(shop, crew, folder, keep_tables=url is None)
 
 
-def _environment(shop: Shop, orders: int, workers: int) -> dict[str, str]:
-    """Tell the workers where they work, and how long a mail takes: so long that all together take a few seconds."""
-    mail_seconds = min(1.0, AT_LEAST * workers * CONCURRENCY / orders)
+def _environment(shop: Shop, orders: int, workers: int, at_least: float) -> dict[str, str]:
+    """Tell the workers where they work, and how long a mail takes: so long that all together take some seconds."""
+    mail_seconds = min(1.0, at_least * workers * CONCURRENCY / orders)
     return {URL: shop.holdfast.url, PREFIX: shop.prefix, MAIL_SECONDS: f"{mail_seconds:.4f}"}
+
+
+@contextmanager
+def _watched(shop: Shop, asked: bool) -> Iterator[str]:
+    """Serve the dashboard where it was asked for; its address, or nothing."""
+    if not asked:
+        yield ""
+        return
+    # Late: it needs jinja2, which the demo without it does not.
+    from holdfast.demo.window import window
+
+    with window(shop) as address:
+        yield address
 
 
 def _clean_up(shop: Shop, crew: Crew, folder: Path, *, keep_tables: bool) -> None:
@@ -107,12 +125,13 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 class Story:
     """The stages, in their order."""
 
-    def __init__(self, shop: Shop, crew: Crew, console: Console, orders: int, workers: int) -> None:
+    def __init__(self, shop: Shop, crew: Crew, console: Console, orders: int, workers: int, address: str = "") -> None:
         self.shop = shop
         self.crew = crew
         self.console = console
         self.orders = orders
         self.workers = workers
+        self.address = address
         self.store = shop.holdfast.store
         self.killed = Killed()
         self.failure: BaseException | None = None
@@ -131,7 +150,9 @@ class Story:
         self.crew.dismiss()
         if meddle is not None:
             meddle(self.shop)
-        return self.prove(time.monotonic() - began)
+        code = self.prove(time.monotonic() - began)
+        self.stay_open()
+        return code
 
     def live_through_it(self) -> None:
         with self.progress():
@@ -147,6 +168,8 @@ class Story:
     def open_the_shop(self) -> None:
         where = "an SQLite file" if self.store.embedded else redact(self.shop.holdfast.url)
         self.say(f"A shop opens on {where}.")
+        if self.address:
+            self.say(f"[bold]Open {self.address} in a browser[/] and watch: lag, workers, retries, dead letters.")
         self.say(f"{self.orders:,} orders come in, each with its receipt job in one transaction.")
         self.placing = threading.Thread(target=self._place_orders, daemon=True)
         self.placing.start()
@@ -244,11 +267,33 @@ class Story:
     def replay_the_dead_letters(self) -> None:
         for group in self.store.run(admin.dead_groups()):
             self.say(f"{group.count} dead letters: {group.error_type}: {group.error_message}")
-        self.say(f"Somebody enters the rate of {FORGOTTEN} and replays them.")
-        self.shop.set_rate(self.shown, FORGOTTEN, 7)
         dead = Filter(states=("dead",))
-        self.store.run(admin.replay(dead, limit=1_000, actor="demo"))
+        self.shop.set_rate(self.shown, FORGOTTEN, 7)
+        if self.address and self.console.is_terminal and self._replayed_in_the_browser(dead):
+            self.say("Somebody replayed them in the browser.")
+        else:
+            self.say(f"Somebody enters the rate of {FORGOTTEN} and replays them.")
+            self.store.run(admin.replay(dead, limit=1_000, actor="demo"))
         self.wait_for_the_replayed()
+
+    def _replayed_in_the_browser(self, dead: Filter) -> bool:
+        """Give somebody time to replay the dead letters there."""
+        self.say(f"The rate of {FORGOTTEN} is entered. Replay them on {self.address}dead, or wait a minute.")
+        deadline = time.monotonic() + REPLAY_PATIENCE
+        while time.monotonic() < deadline:
+            if self.store.run(admin.count_jobs(dead)) == 0:
+                return True
+            time.sleep(LOOK)
+        return False
+
+    def stay_open(self) -> None:
+        """Leave the dashboard there for those who watch, until Ctrl-C."""
+        if not self.address or not self.console.is_terminal:
+            return
+        self.say(f"The dashboard stays at {self.address} until Ctrl-C.")
+        with suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(1)
 
     def wait_for_the_replayed(self) -> None:
         live = Filter(states=("pending", "leased"))

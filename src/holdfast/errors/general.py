@@ -30,6 +30,10 @@ def _type_name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
+# What names the database in a command; `module:attribute` is where the application has its Holdfast.
+_APP = "--app module:attribute"
+
+
 class HoldfastError(Exception):
     """The root of everything that Holdfast raises."""
 
@@ -263,19 +267,20 @@ class SchemaMissing(StoreError):
     """The database has no Holdfast tables."""
 
     exit_code: ClassVar[int] = 3
-    summary = "The database has no Holdfast tables under this prefix. Run `holdfast migrate apply`."
+    summary = f"The database has no Holdfast tables under this prefix. Run `holdfast migrate apply {_APP}`."
 
 
 class ForeignTablesMissing(SchemaMissing):
     """Tables that programs in other languages share are not there."""
 
-    def __init__(self, store: str, tables: Iterable[str]) -> None:
+    def __init__(self, store: str, tables: Iterable[str], cure: str = "") -> None:
         self.store = store
         self.tables = tuple(tables)
-        self.detail = (
-            f"There is no table {' and no '.join(self.tables)}, which {store} needs. Call create_schema() on it, run "
-            f"`holdfast migrate apply --store {store}`, or start the program that shares them and makes them."
+        cure = cure or (
+            f"Call create_schema() on it, run `holdfast migrate apply --store {store}`, or start the program that "
+            "shares them and makes them."
         )
+        self.detail = f"There is no table {' and no '.join(self.tables)}, which {store} needs. {cure}"
         HoldfastError.__init__(self, self.detail)
 
 
@@ -286,7 +291,7 @@ class SchemaMismatch(StoreError):
     summary = "The tables do not fit this version of holdfast."
 
     def __init__(self, found: int, expected: int, why: str = "") -> None:
-        cure = "run `holdfast migrate apply`" if found < expected else "upgrade holdfast"
+        cure = f"run `holdfast migrate apply {_APP}`" if found < expected else "upgrade holdfast"
         super().__init__(why or f"they are at version {found}, it needs {expected}: {cure}")
         self.found = found
         self.expected = expected
@@ -380,9 +385,10 @@ class JobDead(HoldfastError):
         self.job, self.job_id, self.kind = job, job.id, job.kind
         self.error_type, self.error_message = str(last["type"]), str(last["message"])
         why = redact(f"{self.error_type}: {self.error_message}")[:500]
+        look, again = f"dead show {job.id} {_APP}", f"dead replay --id {job.id} {_APP}"
         super().__init__(
-            f"Job {job.id} ({job.kind}) is dead after {job.attempts} of {job.max_attempts} attempts: {why}. `holdfast "
-            f"dead show {job.id}` has every attempt, and `holdfast dead replay --id {job.id}` runs it again."
+            f"Job {job.id} ({job.kind}) is dead after {job.attempts} of {job.max_attempts} attempts: {why}. "
+            f"`holdfast {look}` has every attempt, and `holdfast {again}` runs it again."
         )
 
 
@@ -398,7 +404,9 @@ class JobCancelled(HoldfastError):
         if ended_by == "Expired":
             super().__init__(f"Job {job.id} ({job.kind}) has not run{why}. Nothing begins after `expires`.")
             return
-        super().__init__(f"Job {job.id} ({job.kind}) was cancelled{why}. `holdfast jobs show {job.id}` says by whom.")
+        super().__init__(
+            f"Job {job.id} ({job.kind}) was cancelled{why}. `holdfast jobs show {job.id} {_APP}` says by whom."
+        )
 
 
 class WouldBlock(HoldfastError):
@@ -412,7 +420,8 @@ class ScheduleNotFound(HoldfastError):
     """No schedule has this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"There is no schedule {shown(name)}: `holdfast schedules list` names those that there are.")
+        known = f"`holdfast schedules list {_APP}` names those that there are"
+        super().__init__(f"There is no schedule {shown(name)}: {known}.")
         self.schedule = name
 
 

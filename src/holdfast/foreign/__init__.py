@@ -6,6 +6,8 @@ worker serves these rows as it serves our jobs.
 """
 
 from holdfast.foreign.airlock.outbox import AirlockOutbox as AirlockOutbox
+from holdfast.foreign.durable.engine import RemoteEngine as RemoteEngine
+from holdfast.foreign.durable.sqs import SqsTransport as SqsTransport
 from holdfast.foreign.durable.steps import DurableSteps as DurableSteps
 from holdfast.foreign.pdo.queue import PdoQueue as PdoQueue
 from holdfast.foreign.registry import Foreign as Foreign

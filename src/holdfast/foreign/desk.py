@@ -105,11 +105,15 @@ class ForeignDesk(Desk):
 
     @flow
     def examine(
-        self, lag_seconds: float = 60.0, *, served: Collection[str] | None = None, only: str | None = None
+        self,
+        lag_seconds: float = 60.0,
+        *,
+        served: Collection[str] | None = None,
+        only: str | None = None,
     ) -> Steps[list[Finding]]:
         """Look for what is wrong: tables, workers and engines that are missing, bad rows, dead letters.
 
-        It looks at everything at once, and its queues are not those of our workers: `served` and `only` say nothing.
+        It looks at everything at once, and its queues are not those of our workers: the other arguments say nothing.
         """
         absent = yield from self.tables.queries.missing()
         if absent:

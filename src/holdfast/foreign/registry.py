@@ -16,7 +16,7 @@ from holdfast.foreign.pdo.flows import Backoff, PdoTables, Unknown
 from holdfast.foreign.pdo.queue import PdoQueue
 from holdfast.foreign.queries import Queries, name_of
 from holdfast.store import Store
-from holdfast.values.options import text
+from holdfast.values.options import Part, text
 from holdfast.values.retry import LONGEST_LEASE, Duration, seconds
 
 T = TypeVar("T")
@@ -34,9 +34,10 @@ class Foreign:
     def sources(self) -> list[Tables]:
         return [source for _, source in self._made.values()]
 
-    def served_on(self, store: Store) -> list[Tables]:
-        """List the tables in one database for which there are handlers."""
-        return [source for source in self.sources if source.store is store and source.handlers]
+    def served_on(self, store: Store, part: Part = "all") -> list[Tables]:
+        """List the tables in one database for which there are handlers, routes, or either."""
+        here = [source for source in self.sources if source.store is store]
+        return [one for one in here if any(_is_part(one, kind, part) for kind in one.handlers)]
 
     def pdo(
         self,
@@ -165,6 +166,10 @@ class Foreign:
         if known != settings:
             raise ConfigError(name, "is served already, with other settings; keep the object and use it again", name)
         return source  # type: ignore[return-value]
+
+
+def _is_part(source: Tables, kind: str, part: Part) -> bool:
+    return part == "all" or (source.executor(kind) == "relay") is (part == "routes")
 
 
 def _named(said: str | None, otherwise: str) -> str:

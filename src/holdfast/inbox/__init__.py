@@ -5,7 +5,7 @@ stores what a consumer gives it (`worker/receiving.py`), and the application say
 (`app/receiving.py`).
 """
 
-from holdfast.inbox.base import Consumer, Incoming
+from holdfast.inbox.base import Consumer, Incoming, Resuming
 from holdfast.inbox.consumers import consumer_of
 
-__all__ = ["Consumer", "Incoming", "consumer_of"]
+__all__ = ["Consumer", "Incoming", "Resuming", "consumer_of"]

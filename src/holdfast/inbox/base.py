@@ -21,7 +21,8 @@ class Incoming:
     source: what names the messages of this topic, stream or queue; it stands for the source of messages that are not
     CloudEvents. position: what people call this message, such as "payments-0@17". id: what the broker knows it by,
     and is the same when it is delivered again; None where the broker has nothing of the kind. key: messages of one key
-    keep their order. receipt: what the consumer needs to acknowledge it.
+    keep their order. receipt: what the consumer needs to acknowledge it. offset: its number in a stream whose broker
+    does not note how far it was read; it is noted in the transaction that stores the message.
     """
 
     body: bytes
@@ -31,6 +32,7 @@ class Incoming:
     key: str | None = None
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     receipt: Any = field(default=None, compare=False, repr=False)
+    offset: int | None = None
 
 
 @runtime_checkable
@@ -56,6 +58,18 @@ class Consumer(Protocol):
 
     async def close(self) -> None:
         """Leave the group and close the connection; what was not acknowledged comes again, here or elsewhere."""
+
+
+@runtime_checkable
+class Resuming(Protocol):
+    """A consumer of a stream that is told where to go on, before it is opened."""
+
+    @property
+    def stream(self) -> str:
+        """What names the stream."""
+
+    def resume(self, position: int | None) -> None:
+        """Begin behind this offset; None: nothing was received before."""
 
 
 class Broker(Protocol):

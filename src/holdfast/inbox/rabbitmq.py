@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.inbox.base import BATCH_BYTES, BATCH_MESSAGES, WAIT_SECONDS, Incoming
@@ -37,8 +38,11 @@ class RabbitMQConsumer:
         self._channel = await self._connection.channel(publisher_confirms=False)
         await self._channel.set_qos(prefetch_count=self._prefetch)
         self._queue = await self._channel.declare_queue(self._name, passive=True)
-        await self._queue.consume(self._arrived.put)
+        await self._queue.consume(self._arrived.put, arguments=self._arguments())
         self._heard_at = time.monotonic()
+
+    def _arguments(self) -> dict[str, Any] | None:
+        return None
 
     async def consume(self) -> Sequence[Incoming]:
         messages: list[Incoming] = []
@@ -86,3 +90,33 @@ class RabbitMQConsumer:
             headers=headers,
             receipt=found,
         )
+
+
+class RabbitMQStreamConsumer(RabbitMQConsumer):
+    """One consumer of a stream, which goes on behind the message that was stored last.
+
+    The broker does not note over AMQP how far a stream was read, so that is noted beside the messages. first: where to
+    begin where nothing was noted.
+    """
+
+    def __init__(self, connect: Callable[[], Any], queue: str, first: Any, prefetch: int = PREFETCH) -> None:
+        super().__init__(connect, queue, prefetch)
+        self._from = first
+
+    @property
+    def stream(self) -> str:
+        return f"rabbitmq:{self._name}"
+
+    def resume(self, position: int | None) -> None:
+        if position is not None:
+            self._from = position + 1
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"x-stream-offset": self._from}
+
+    def _message(self, found: AbstractIncomingMessage) -> Incoming:
+        offset = int(str((found.headers or {})["x-stream-offset"]))
+        message = super()._message(found)
+        headers = {name: value for name, value in message.headers.items() if name != "x-stream-offset"}
+        position = f"{self._name}@{offset}"
+        return replace(message, position=position, id=message.id or position, headers=headers, offset=offset)

@@ -21,6 +21,9 @@ from holdfast.jobs.enqueueing import enqueue_many as enqueue_many
 from holdfast.jobs.meeting import has_parents as has_parents
 from holdfast.jobs.meeting import meet as meet
 from holdfast.jobs.pausing import pauses as pauses
+from holdfast.jobs.positions import note_position as note_position
+from holdfast.jobs.positions import position as position
+from holdfast.jobs.positions import position_name as position_name
 from holdfast.jobs.pruning import prune as prune
 from holdfast.jobs.pruning import prune_debounces as prune_debounces
 from holdfast.jobs.pruning import prune_dropped as prune_dropped

@@ -31,6 +31,8 @@ SLACK_SECONDS = 10.0
 _PARAMS = (*NewJob._fields[:12], "unique_key")
 # What no two jobs share, or hardly ever.
 _OWN = ("id", "payload")
+# What each job of an ordered queue has of its own beside these.
+_KEYED = ("key", "bucket")
 # And what jobs that are otherwise alike may differ in.
 _OWN_OF_ONE = (*_OWN, "headers", "key", "bucket")
 
@@ -204,6 +206,11 @@ def _adding(jobs: Sequence[NewJob], *, alone: bool = False, followers: int | Non
     if all(column.count(column[0]) == len(jobs) for column in columns.values()):
         alike = {name: params[name] for name in columns}
         return Statement("enqueue_alike", alike if followers is None else alike | {"followers": followers}, own, alone)
+    keyed = {name: columns.pop(name) for name in _KEYED}
+    if None not in keyed["key"] and all(column.count(column[0]) == len(jobs) for column in columns.values()):
+        alike = {name: params[name] for name in columns} | ({} if followers is None else {"followers": followers})
+        return Statement("enqueue_keyed", alike, own | {name: list(keyed[name]) for name in _KEYED}, alone)
+    columns |= keyed
     each: Columns = {name: own.get(name) or list(columns[name]) for name in _PARAMS}
     unique = params["unique_key"] is not None or None
     return Statement("enqueue_many", {"unique": unique, "followers": followers}, each, alone)

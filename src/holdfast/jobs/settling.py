@@ -138,16 +138,21 @@ def _settle_lined(ends: Sequence[End], lined: Sequence[LinedLease]) -> Steps[Set
             rows = yield from ask(name, batch=batch, named=True, bits=bits)
             written |= _ids_written(batch, rows)
         missing += [end for end in some if str(end.id) not in written]
-        left += [leaving(end, _marked(leases[end.id])) for end in some if str(end.id) in written]
-    yield from consequences(sorted(left))
+        left += [_left(end, leases[end.id]) for end in some if str(end.id) in written]
+    left.sort(key=itemgetter(0))
+    yield from consequences(left)
     last = (yield from _settle(missing)) if missing else Settled()
     done = settled.done | last.done | {one.id for one in left}
     return Settled(done, settled.lost | last.lost, followed=bool(left) or settled.followed or last.followed)
 
 
-def _marked(lease: LinedLease) -> Sequence[Any]:
-    """Return what `followed` would read of a row that nobody has touched since its claim."""
-    return str(lease.id), lease.fence, lease.queue, lease.kind, lease.key, lease.bits
+def _left(end: End, lease: LinedLease) -> Left:
+    """Say that a job left whose row nobody has touched since its claim: what `followed` would read is in its lease."""
+    if type(end) is Finish:
+        # Without a frame for each step of what is below.
+        about = (str(lease.id), lease.fence, lease.queue, lease.kind, lease.key, lease.bits)
+        return tuple.__new__(Left, (*about, end.outcome, end.result, True, None, end.keep))  # pyright: ignore[reportUnknownMemberType]
+    return leaving(end, (str(lease.id), lease.fence, lease.queue, lease.kind, lease.key, lease.bits))
 
 
 def _by_the_door(ends: Sequence[End]) -> Steps[set[str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast import jobs
 from holdfast.flow import Flow, Steps
+from holdfast.jobs.due import Due
 from holdfast.jobs.lanes import Lanes, LookBack, Start
 from holdfast.jobs.special import Special
 from holdfast.life.expiry import Backoff
@@ -15,7 +16,7 @@ from holdfast.life.source import LearningFlow, Renewed, Settled, Source
 from holdfast.lines import LinedLease
 from holdfast.values.pauses import NOTHING_PAUSED, Paused
 from holdfast.values.queues import QueueSettings
-from holdfast.values.rows import Completion, End, Lease, PutBack, Reaped
+from holdfast.values.rows import Completion, End, Lease, Park, PutBack, Reaped
 
 
 class JobsSource:
@@ -41,6 +42,8 @@ class JobsSource:
         self.paused = NOTHING_PAUSED
         # Those of the queues that have order or limits are claimed from apart from the others.
         self._special = Special(queues, floors=floors)
+        # When jobs are due that were put back from here.
+        self._due = Due()
 
     def own(self, buckets: Sequence[int] | None) -> bool:
         """Prefer the jobs of these buckets from now on; returns whether that is a change."""
@@ -56,6 +59,10 @@ class JobsSource:
         """Take in what is stored of queues; until then all are plain."""
         if self._special.learn(said):
             self._lanes = {}
+
+    def keyless(self) -> list[tuple[str, str]]:
+        """List queues with lines and the kinds of which a job came there without a key, each once."""
+        return self._special.keyless()
 
     def pause(self, paused: Paused) -> bool:
         """Claim nothing of these queues and kinds from now on; returns whether that is a change for this source."""
@@ -73,7 +80,9 @@ class JobsSource:
         return self._special.turns()
 
     def again_in(self) -> float | None:
-        return self._special.again_in()
+        return min(
+            (wait for wait in (self._special.again_in(), self._due.again_in()) if wait is not None), default=None
+        )
 
     def check(self) -> None:
         """Nothing: a worker has compared the version of these tables at its start."""
@@ -137,9 +146,16 @@ class JobsSource:
     def settle(self, ends: Sequence[End], worker: str, leases: Sequence[Lease] = ()) -> Flow[Settled]:
         settling = jobs.settle(ends, [lease for lease in leases if isinstance(lease, LinedLease)])
         # The set first: it is made without a step of ours for each job, and a batch with returns is rare.
-        if PutBack in set(map(type, ends)) and any(isinstance(end, PutBack) and end.delay_ms is None for end in ends):
-            return LearningFlow("settle", settling.start, self._step_back)
-        return settling
+        if set(map(type, ends)).isdisjoint((PutBack, Park)):
+            return settling
+        returned = [end for end in ends if isinstance(end, PutBack | Park)]
+
+        def learn(_: Settled) -> None:
+            if any(isinstance(end, PutBack) and end.delay_ms is None for end in returned):
+                self._step_back()
+            self._due.add([end.delay_ms / 1000 for end in returned if end.delay_ms])
+
+        return LearningFlow("settle", settling.start, learn)
 
     def complete(self, completion: Completion, worker: str) -> Flow[None]:
         return jobs.complete(completion.lease, completion.result, keep=completion.keep, then=completion.then)

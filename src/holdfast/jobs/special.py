@@ -37,6 +37,8 @@ class Special:
         # When, by the monotonic clock, a rate lets the next job start.
         self._again_at: dict[str, float] = {}
         self._turn = 0
+        # Kinds of which a job came without a key, in queues with lines: as they were found, and not told yet.
+        self._keyless: dict[tuple[str, str], bool] = {}
 
     def learn(self, said: Mapping[str, QueueSettings]) -> bool:
         """Take in what is stored now; tell whether the plain queues are others than before."""
@@ -72,6 +74,12 @@ class Special:
         now = time.monotonic()
         self._again_at = {name: at for name, at in self._again_at.items() if name in self.settings}
         return min((max(0.0, at - now) for at in self._again_at.values()), default=None)
+
+    def keyless(self) -> list[tuple[str, str]]:
+        """List queues with lines and the kinds of which a job came there without a key, each once."""
+        fresh = [found for found, told in self._keyless.items() if not told]
+        self._keyless |= dict.fromkeys(fresh, True)
+        return fresh
 
     def forget(self) -> None:
         """Begin at the front of every queue again."""
@@ -113,6 +121,10 @@ class Special:
 
         def learn(taken: list[Lease]) -> None:
             claimed = trip.claimed
+            if settings.is_lined:
+                for lease in taken:
+                    if lease.key is None:
+                        self._keyless.setdefault((queue, lease.kind), False)
             if lanes is not None:
                 lanes.learn(
                     trip.start, claimed.tickets, len(claimed.tickets) + (not claimed.full), trip.began, trip.ended

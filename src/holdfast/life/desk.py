@@ -79,11 +79,16 @@ class Desk(ABC):
 
     @abstractmethod
     def examine(
-        self, lag_seconds: float = 60.0, *, served: Collection[str] | None = None, only: str | None = None
+        self,
+        lag_seconds: float = 60.0,
+        *,
+        served: Collection[str] | None = None,
+        only: str | None = None,
     ) -> Flow[list[Finding]]:
         """Look for what is wrong with the rows; a row may be due for this long before it is a finding.
 
-        served: the queues of live workers, where they are known and the tables' queues go by those names.
+        served: the queues of live workers, where they are known and the tables' queues go by those names; as a mapping
+        with the kinds that they handle there.
         only: one of `checks`; None makes all of them.
         """
 

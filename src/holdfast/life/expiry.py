@@ -35,8 +35,15 @@ _progress: dict[int, Progress] = {}
 
 
 def attach_progress(bit: int, progress: Progress) -> None:
-    """Have jobs whose `followers` hold this bit lose no attempt by a death, if they have got on before it."""
+    """Have jobs whose `followers` hold this bit lose no attempt by a death, if they have got on before it.
+
+    They hear of a request to stop by themselves, and clean up: a death does not end them instead.
+    """
     _progress[bit] = progress
+
+
+def _cleans_up(expired: Expired) -> bool:
+    return any((expired.followers or 0) & bit for bit in _progress)
 
 
 def progressed(expired: Sequence[Expired]) -> Steps[set[str]]:
@@ -62,7 +69,7 @@ def verdict(expired: Expired, backoff: Backoff, *, behind: bool = False, got_on:
     `got_on` says that what it did before its end was recorded: only deaths without that count.
     """
     recorded = must_record(expired.lapses, expired.max_attempts)
-    if expired.cancel_requested:
+    if expired.cancel_requested and not _cleans_up(expired):
         return Verdict(_finish(expired, "cancelled"), "cancelled")
     if got_on:
         return Verdict(PutBack(expired.id, expired.fence, 0, 1, None, 0), "released")

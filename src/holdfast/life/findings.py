@@ -13,6 +13,8 @@ from holdfast.values.words import age, one_line, plural
 
 Severity = Literal["ok", "warning", "problem"]
 GROUPS_SHOWN = 5
+# Stands among the kinds that live workers handle where one of them does not say which.
+ANY_KIND = "*"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -132,7 +132,8 @@ class Replays:
 class Cancelled:
     """What a cancel came to.
 
-    cancelled: ended, and never to run. requested: run now, and their workers are asked to stop them. left: by id, jobs
+    cancelled: ended, and never to run. requested: run now, and their workers are asked to stop them, or durable runs
+    that are asked to clean up and stop. A run that was named by its own id is called so. left: by id, jobs
     that were named and left alone, with why: how they had ended ("done", "dead", "cancelled"), "unknown" where there is
     no such job, "no match" where they are not what else was asked for.
     """
@@ -147,6 +148,14 @@ class Cancelled:
 
     def with_more(self, more: Cancelled) -> Cancelled:
         return Cancelled([*self.cancelled, *more.cancelled], [*self.requested, *more.requested], self.left | more.left)
+
+    def called(self, names: Mapping[str, str]) -> Cancelled:
+        """Call jobs by these names, where they have one."""
+        return Cancelled(
+            [names.get(job, job) for job in self.cancelled],
+            [names.get(job, job) for job in self.requested],
+            {names.get(job, job): why for job, why in self.left.items()},
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return plain(self)
@@ -177,7 +186,7 @@ class Changed:
 @dataclass(frozen=True, slots=True)
 class Drained:
     """Which workers were asked to stop. left: by id, those that were named or found and are not to be asked, with why:
-    "draining" already, "dead", or "unknown" to the registry.
+    "draining" already, "stopped", "dead", or "unknown" to the registry.
     """
 
     asked: list[str] = field(default_factory=list[str])

@@ -316,5 +316,6 @@ def _lease(asked: Asked, ids: Sequence[str], bits: int, kind: type[LinedLease] =
         mask=LIMIT | LINE_BITS,
     )
     marked = _with_bits(kind, bits)
-    found: dict[str, Lease] = {str(row[0]): marked(*row) for row in rows}
+    # Without the frame of `__new__` for each: there are many.
+    found: dict[str, Lease] = {str(row[0]): tuple.__new__(marked, row) for row in rows}  # pyright: ignore[reportUnknownMemberType]
     return [found[job] for job in ids if job in found]

@@ -73,12 +73,9 @@ class Head(NamedTuple):
     @property
     def can_run(self) -> bool:
         """Whether it waits for nothing but its line, which may have called it for later."""
-        return self.state == "called" or self.waits_for_line or bool(self.state == "pending" and self.due)
-
-    @property
-    def runs_alone(self) -> bool:
-        """A job that failed, or whose process died, shares no stint: it alone pays for what it does."""
-        return self.attempts > 0 or self.lapses > 0
+        if self.state == "pending":
+            return bool(self.due)
+        return self.state == "called" or self.waits_for_line
 
 
 class Wishes(NamedTuple):
@@ -106,11 +103,13 @@ def pick(settings: QueueSettings, heads: Sequence[Head], wishes: Wishes) -> list
 
 def _first_of(heads: Sequence[Head], wishes: Wishes) -> list[Head]:
     taken: list[Head] = []
-    for head in heads:
+    kinds, suspects = wishes.kinds, wishes.suspects
+    for head in heads[: wishes.most]:
         # A job that is not due was tried: it holds its line. Those that never were are not among the heads.
-        if not head.can_run or not wishes.takes(head) or len(taken) >= wishes.most:
+        if not head.can_run or not ((kinds is None or head.kind in kinds) and (suspects or not head.lapses)):
             break
-        if head.runs_alone:
+        if head.attempts > 0 or head.lapses > 0:
+            # It failed, or its process died: it shares no stint, and alone pays for what it does.
             return taken or [head]
         taken.append(head)
     return taken

@@ -127,6 +127,11 @@ def heads_of(queue: str, settings: QueueSettings, keys: Sequence[str], limit: in
             fair=None if settings.ordered else True,
             bits=LINE_BITS,
         )
+        if rows and type(rows[0][0]) is str and type(rows[0][5]) is int:
+            # One connection gives all of them alike. Written out: a call for each takes a hundredth of a job's time.
+            for row in rows:
+                heads[row[0]].append(tuple.__new__(Head, row))  # pyright: ignore[reportUnknownMemberType]
+            return heads
         for row in rows:
             head = _head(row)
             heads[head.key].append(head)
@@ -134,9 +139,8 @@ def heads_of(queue: str, settings: QueueSettings, keys: Sequence[str], limit: in
 
 
 def _head(row: Sequence[object]) -> Head:
+    # A caller's connection may give texts and numbers in a way of its own.
     key, job, kind, state, due, attempts, lapses, waits_for = row
-    if type(key) is str and type(attempts) is int:
-        return Head._make(row)
     return Head(
         text_of(key),
         text_of(job),

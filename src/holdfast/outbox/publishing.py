@@ -94,7 +94,7 @@ def rows_of(event: Draft, routes: Sequence[Route], source: str, limit: int, buck
     ]
     if once is not None:
         # One scope for all routes: other routes may take the type when the publish is repeated.
-        rows[0] = rows[0]._replace(idempotency_key=_once(type, once), scope=UNROUTED)
+        rows[0] = rows[0]._replace(idempotency_key=once_key(type, once), scope=UNROUTED)
     return rows
 
 
@@ -124,7 +124,7 @@ def publish(
     ]
 
 
-def _once(type: str, key: str) -> str:
+def once_key(type: str, key: str) -> str:
     """Return the idempotency key of deliveries: one key may be used for events of several types."""
     whole = f"{type} {key}"
     return whole if len(whole) <= KEY_LENGTH else blake2b(whole.encode(), digest_size=32).hexdigest()

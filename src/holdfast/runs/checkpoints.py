@@ -7,13 +7,18 @@ was undone with it (a transaction); after it, every replay is told the same. Not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from holdfast.errors import LeaseLost
-from holdfast.flow import Columns, Steps, ask, flow, number_of, text_of
+from holdfast.flow import Columns, Statement, Steps, ask, flow, number_of, text_of
 from holdfast.runs.rows import Recorded
 
 _COLUMNS = ("seq", "key", "kind", "ok", "value", "digest", "attempt", "took_ms", "ref")
+_BY_PLACE = itemgetter(0, 1)
+# Single checkpoints are alike in all but these parameters, so that how they are sent is worked out once.
+_ALIKE = ("checkpoint_one",)
+_OWN = ("id", "fence", "worker", *_COLUMNS)
 
 
 class Entry(NamedTuple):
@@ -45,36 +50,58 @@ def checkpoint(entries: Sequence[Entry], worker: str) -> Steps[dict[tuple[str, i
     of the holder counts as written.
     After a crash: before commit the rows are not there; what they tell of is done again.
     """
-    sets = [entry for entry in entries if entry.row.kind == "set"]
+    sets = [entry for entry in entries if entry[2][2] == "set"]
     written = yield from _write(entries, worker, alone=not sets)
-    said = {(one.run, one.row.key.partition(":")[2]): one for one in sets if (one.run, one.row.seq) in written}
+    # By run and name the last one counts; PostgreSQL refuses a statement that writes a row twice.
+    said = {(one.run, _attribute(one.row)): one for one in sets if (one.run, one.row.seq) in written}
     if said:
         batch: Columns = {
             "run_id": [run for run, _ in said],
-            "name": [name.partition("#")[0] for _, name in said],
+            "name": [name for _, name in said],
             "value": [one.row.value for one in said.values()],
         }
         yield from ask("attributes_set", batch=batch)
     return written
 
 
+def _attribute(row: Recorded) -> str:
+    """Name what a row sets: its key is `set:name`, and `set:name#2` the second time."""
+    return row.key.partition(":")[2].partition("#")[0]
+
+
 def _write(entries: Sequence[Entry], worker: str, *, alone: bool) -> Steps[dict[tuple[str, int], int]]:
-    ordered = sorted(entries, key=lambda entry: (entry.run, entry.row.seq))
-    fences = {entry.run: entry.fence for entry in ordered}
-    rows = yield from ask(
-        "checkpoint", batch=_batch(ordered), alone=alone, worker=worker, held=list(fences), fences=list(fences.values())
-    )
+    # Plain tuples: run and place come first.
+    ordered = sorted([(run, row[0], fence, row) for run, fence, row in entries], key=_BY_PLACE)
+    rows = yield (_one(entries[0], worker, alone) if len(entries) == 1 else _many(ordered, worker, alone))
+    if len(rows) == 1 and rows[0][0] is None:
+        # One row without a run stands for the whole batch, which spares us a row for each.
+        return dict.fromkeys([(run, seq) for run, seq, _, _ in ordered], number_of(rows[0][2]))
     written = {(text_of(run), number_of(seq)): number_of(at) for run, seq, at in rows}
-    missing = [entry for entry in ordered if (entry.run, entry.row.seq) not in written]
+    missing = [one for one in ordered if one[:2] not in written] if len(written) < len(ordered) else []
     if missing:
-        rows = yield from ask("checkpoint_look", batch=_batch(missing))
+        rows = yield from ask("checkpoint_look", batch=_batch(missing), alone=alone)
         written |= {(text_of(run), number_of(seq)): number_of(at) for run, seq, at in rows}
     return written
 
 
-def _batch(entries: Sequence[Entry]) -> Columns:
-    batch: Columns = {"run_id": [entry.run for entry in entries], "fence": [entry.fence for entry in entries]}
-    return batch | {name: [getattr(entry.row, name) for entry in entries] for name in _COLUMNS}
+def _one(entry: Entry, worker: str, alone: bool) -> Statement:
+    """A run that goes on alone is spared what a batch needs, in the worker and in the database."""
+    run, fence, row = entry
+    params = {"id": run, "fence": fence, **dict(zip(Recorded._fields, row, strict=True)), "worker": worker}
+    del params["at"]
+    return Statement("checkpoint_one", params, alone=alone, like=_ALIKE, own=_OWN)
+
+
+def _many(ordered: Sequence[tuple[str, int, int, Recorded]], worker: str, alone: bool) -> Statement:
+    fences = {run: fence for run, _, fence, _ in ordered}
+    params = {"worker": worker, "held": list(fences), "fences": list(fences.values())}
+    return Statement("checkpoint", params, _batch(ordered), alone)
+
+
+def _batch(ordered: Sequence[tuple[str, int, int, Recorded]]) -> Columns:
+    runs, _, fences, rows = zip(*ordered, strict=True)
+    columns: Columns = dict(zip(Recorded._fields, map(list, zip(*rows, strict=True)), strict=True))
+    return {"run_id": list(runs), "fence": list(fences), **{name: columns[name] for name in _COLUMNS}}
 
 
 class EffectThere(Exception):

@@ -100,6 +100,8 @@ def _put(runs: Sequence[str], letter: Letter, told: bool) -> Steps[None]:
     }
     yield from ask("signals_add", batch=batch, told=int(told))
     if told:
+        if letter.name == CANCEL:
+            yield from ask("runs_asked", ids=sorted(runs))
         yield from wake_for_news(runs)
 
 
@@ -152,19 +154,46 @@ def take(run: str, fence: int, wanted: Sequence[Wanted], first: int, worker: str
     wanted = wanted[:TAKEN_AT_ONCE]
     if not (yield from ask("run_hold", id=run, fence=fence)):
         raise LeaseLost(run, fence)
-    before = yield from journal(run, first, first + len(wanted) - 1)
+    before = (yield from journal(run, first, first + len(wanted) - 1)) if wanted else []
     if before:
         return before
-    names = sorted({one.name for one in wanted})
-    rows = yield from ask("signals_next", id=run, names=names, limit=TAKEN_AT_ONCE)
+    rows = yield from _letters(run, {CANCEL, *(one.name for one in wanted)})
     taken = _matched(rows, wanted, first)
+    # A run is asked to stop once: what came after that would wake it for ever.
+    asked = [text_of(signal) for signal, name, _ in rows if text_of(name) == CANCEL]
+    done = {*asked, *(str(row.ref) for row in taken)}
+    if done:
+        yield from ask("signals_drop", ids=sorted(done))
+    if asked:
+        yield from ask("run_calm", id=run, fence=fence)
     if not taken:
         return []
-    yield from ask("signals_drop", ids=sorted(str(row.ref) for row in taken))
-    if any(row.kind == "cancel" for row in taken):
-        yield from ask("run_calm", id=run, fence=fence)
     written = yield from checkpoint([Entry(run, fence, row) for row in taken], worker)
     return [row._replace(at=written[run, row.seq]) for row in taken]
+
+
+def _letters(run: str, names: set[str]) -> Steps[list[Any]]:
+    """Read the oldest letters by these names; many by one of them hide none of another."""
+    found: list[Any] = []
+    missing = names
+    while missing:
+        rows = yield from ask("signals_next", id=run, names=sorted(missing), limit=TAKEN_AT_ONCE)
+        found += rows
+        missing = missing - {text_of(name) for _, name, _ in rows} if len(rows) == TAKEN_AT_ONCE else set[str]()
+    return found
+
+
+@flow
+def hear(run: str, fence: int, request: str, journal: Sequence[Recorded], worker: str) -> Steps[list[Recorded]]:
+    """Let a held run that is asked to stop take the request before anything else; return what its journal gets.
+
+    `request` names the one that is made where none is there. Commits: its own. Safe to repeat.
+    Raises: LeaseLost. After a crash: before commit the request is still there.
+    """
+    yield from asked_to_stop([run], [request])
+    known = any(row.kind == "cancel" for row in journal)
+    wanted = [] if known else [Wanted(CANCEL, "cancel", "cancel")]
+    return (yield from take(run, fence, wanted, journal[-1].seq + 1 if journal else 1, worker))
 
 
 def _matched(rows: Sequence[Any], wanted: Sequence[Wanted], first: int) -> list[Recorded]:
@@ -180,15 +209,20 @@ def _matched(rows: Sequence[Any], wanted: Sequence[Wanted], first: int) -> list[
 
 
 def asked_to_stop(runs: Sequence[str], ids: Sequence[str]) -> Steps[None]:
-    """Ask runs to stop, and wake those that wait; `ids` name the requests."""
+    """Ask runs to stop, and wake those that wait; `ids` name the requests. One request at a time is enough."""
     if not runs:
         return
-    yield from ask("jobs_lock", ids=sorted(runs))
-    batch: Columns = {
-        "id": list(ids),
-        "run_id": list(runs),
-        "name": [CANCEL] * len(runs),
-        "payload": [None] * len(runs),
-    }
-    yield from ask("signals_add", batch=batch, told=1)
+    live = {text_of(row[0]) for row in (yield from ask("jobs_lock", ids=sorted(runs)))}
+    there = yield from ask("signals_named", ids=sorted(runs))
+    live -= {text_of(run) for run, name, _ in there if text_of(name) == CANCEL}
+    new = {run: request for run, request in zip(runs, ids, strict=True) if run in live}
+    if new:
+        batch: Columns = {
+            "id": list(new.values()),
+            "run_id": list(new),
+            "name": [CANCEL] * len(new),
+            "payload": [None] * len(new),
+        }
+        yield from ask("signals_add", batch=batch, told=1)
+    yield from ask("runs_asked", ids=sorted(runs))
     yield from wake_for_news(runs)

@@ -7,6 +7,7 @@ unless it is done; one that is continued hands key and inbox to the next of its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -67,19 +68,24 @@ def _tell_parents(ended: Sequence[Left]) -> Steps[None]:
     ends = [(text_of(child), text_of(parent), text_of(key)) for child, parent, key in rows if text_of(parent) in live]
     if not ends:
         return
-    batch: Columns = {
-        # A child ends once, so the end has its id.
-        "id": [child for child, _, _ in ends],
-        "run_id": [parent for _, parent, _ in ends],
-        "name": [CHILD + key for _, _, key in ends],
-        "payload": [_end(by_id[child]) for child, _, _ in ends],
-    }
-    yield from ask("signals_add", batch=batch, told=1)
+    yield from put_ends([(child, parent, key, by_id[child].how, by_id[child].result) for child, parent, key in ends])
     yield from wake_for_news(sorted(live))
 
 
-def _end(row: Left) -> str:
-    return msgspec.json.encode(ChildEnd(row.how, msgspec.Raw((row.result or "null").encode()))).decode()
+def put_ends(ends: Sequence[tuple[Any, ...]]) -> Steps[None]:
+    """Put how children ended into inboxes: each is child, parent, key, outcome and result."""
+    batch: Columns = {
+        # A child ends once, so the end has its id.
+        "id": [child for child, *_ in ends],
+        "run_id": [parent for _, parent, *_ in ends],
+        "name": [CHILD + key for _, _, key, *_ in ends],
+        "payload": [_end(how, result) for *_, how, result in ends],
+    }
+    yield from ask("signals_add", batch=batch, told=1)
+
+
+def _end(how: str, result: str | None) -> str:
+    return msgspec.json.encode(ChildEnd(how, msgspec.Raw((result or "null").encode()))).decode()
 
 
 def _stop_children(parents: Sequence[str]) -> Steps[None]:

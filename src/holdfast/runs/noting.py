@@ -56,26 +56,29 @@ def those_with(new: Sequence[Noted]) -> Steps[dict[tuple[str, str], There]]:
     return found
 
 
+def named(keys: Sequence[str]) -> Steps[dict[str, list[tuple[str, str]]]]:
+    """Find runs by their keys: for each key the job and the workflow of those that have it."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for key, job_id, workflow in (yield from ask("runs_keyed", keys=sorted(set(keys)))):
+        found.setdefault(text_of(key), []).append((text_of(job_id), text_of(workflow)))
+    return found
+
+
+def unbegun(ids: Sequence[str]) -> Steps[set[str]]:
+    """Tell which of these runs, that nobody has claimed yet, have nothing behind them that could need a clean-up."""
+    return {text_of(row[0]) for row in (yield from ask("runs_unbegun", ids=sorted(ids)))} if ids else set()
+
+
 def give_keys_away(ids: Sequence[str]) -> Steps[None]:
     """Let runs that are over go by other keys, so that new ones can have theirs."""
     yield from ask("runs_rename", ids=sorted(ids))
 
 
-def family_of(first: str) -> Steps[list[str]]:
-    """List a run and all runs below it that are not over."""
-    family, todo = [first], [first]
+def family_of(first: Sequence[str]) -> Steps[set[str]]:
+    """Return runs and all runs below them that are not over."""
+    family, todo = set(first), sorted(first)
     while todo:
-        rows = yield from ask("runs_children", ids=sorted(todo))
-        todo = [child for child in (text_of(row[0]) for row in rows) if child not in family]
-        family += todo
+        rows = yield from ask("runs_children", ids=todo)
+        todo = sorted({text_of(row[0]) for row in rows} - family)
+        family |= set(todo)
     return family
-
-
-def pardon(run: str, key: str) -> Steps[None]:
-    """Delete the failure that ended a run, and note that the run goes on."""
-    yield from ask("steps_pardon", id=run, key=key)
-
-
-def goes_on(run: str) -> Steps[None]:
-    """Note that a run which was over goes on."""
-    yield from ask("runs_ended", batch={"id": [run], "outcome": [None]})

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.errors import RunNotFound
+from holdfast.errors import ConfigError, RunNotFound
 from holdfast.flow import Steps, ask, flow, number_of, text_of
 from holdfast.runs.checkpoints import journal
 from holdfast.runs.rows import Recorded, RunView
+from holdfast.values.ids import parse_id
 from holdfast.values.payload import decode_value
 from holdfast.values.rows import when
 
@@ -43,32 +44,40 @@ class Long(NamedTuple):
 
 
 @flow
-def runs(wanted: RunFilter, limit: int = 100) -> Steps[list[RunView]]:
-    """List runs, the newest first."""
+def runs(wanted: RunFilter, limit: int = 100, after: str | None = None) -> Steps[list[RunView]]:
+    """List runs, the newest first; `after` is the id of the last job of the page before. Raises: ConfigError."""
+    after = None if after is None else parse_id(after)
     stuck = wanted.status == "stuck"
     states = None if wanted.status is None or stuck else [_STATES.get(wanted.status, wanted.status)]
     # A run that was parked with a deadline is pending for the database, and waiting for people.
     if wanted.status == "waiting":
         states = ["waiting", "pending"]
     name, value = wanted.attribute or (None, None)
-    rows = yield from ask(
-        "runs_list",
-        workflow=wanted.workflow,
-        kind=wanted.kind,
-        states=states,
-        stuck=stuck or None,
-        waits_for=wanted.waits_for,
-        attribute=name,
-        value=value,
-        parent=wanted.parent,
-        id=None,
-        run_key=None,
-        limit=limit,
-        alone=True,
-    )
-    views = [_view(row) for row in rows]
-    if wanted.status is not None:
-        views = [view for view in views if view.status == wanted.status]
+    views: list[RunView] = []
+    while True:
+        rows = yield from ask(
+            "runs_list",
+            workflow=wanted.workflow,
+            kind=wanted.kind,
+            states=states,
+            stuck=stuck or None,
+            waits_for=wanted.waits_for,
+            attribute=name,
+            value=value,
+            parent=wanted.parent,
+            id=None,
+            run_key=None,
+            older_than=after,
+            limit=limit,
+            alone=True,
+        )
+        found = [_view(row) for row in rows]
+        views += [view for view in found if wanted.status in (None, view.status)]
+        # What is not of the status was read, too: a page of nothing else is not the last one.
+        if len(rows) < limit or len(views) >= limit:
+            break
+        after = found[-1].job_id
+    views = views[:limit]
     return (yield from _with_attributes(views))
 
 
@@ -99,21 +108,26 @@ def long_journals(rows: int, limit: int = 20) -> Steps[list[Long]]:
 
 
 @flow
-def due_kinds() -> Steps[dict[str, int]]:
-    """Count the runs that are due and not claimed, by kind."""
-    return {text_of(kind): number_of(count) for kind, count in (yield from ask("runs_kinds", alone=True))}
+def live_kinds() -> Steps[dict[str, tuple[int, int]]]:
+    """Count the runs that are not over, by kind, and how many of them are due."""
+    rows = yield from ask("runs_kinds", alone=True)
+    return {text_of(kind): (number_of(live), number_of(due)) for kind, live, due in rows}
 
 
 def _by(column: str, value: str, workflow: str | None) -> Steps[list[RunView]]:
     asked: dict[str, Any] = dict.fromkeys(
-        ("id", "run_key", "kind", "states", "stuck", "waits_for", "attribute", "value", "parent")
+        ("id", "run_key", "kind", "states", "stuck", "waits_for", "attribute", "value", "parent", "older_than")
     )
     rows = yield from ask("runs_list", **asked | {"workflow": workflow, column: value}, limit=2)
     return [_view(row) for row in rows]
 
 
 def _is_id(key: str) -> bool:
-    return len(key) == 36 and key.count("-") == 4
+    try:
+        parse_id(key.lower())
+    except ConfigError:
+        return False
+    return True
 
 
 def _with_attributes(views: Sequence[RunView]) -> Steps[list[RunView]]:
@@ -146,5 +160,6 @@ def _view(row: Sequence[Any]) -> RunView:
         created_at=when(created_at),
         ended_at=None if ended_at is None else when(ended_at),
         attempts=number_of(attempts),
-        due_at=when(due) if due is not None and status in ("waiting", "stuck", "pending") else None,
+        # One that waits and has no deadline is never due by itself.
+        due_at=when(due) if due is not None and text_of(state) == "pending" else None,
     )

@@ -18,15 +18,32 @@ RUN = 1 << 7
 RUN_HEADER = "holdfast-run"
 
 # The kinds of rows in a journal.
-Kind = Literal["begin", "step", "attempt", "tx", "undo", "timer", "signal", "child", "set", "patch", "cancel"]
+Kind = Literal[
+    "fork",
+    "begin",
+    "step",
+    "attempt",
+    "tx",
+    "undo",
+    "timer",
+    "signal",
+    "child",
+    "set",
+    "patch",
+    "cancel",
+    "dispatch",
+    "remote",
+]
 
 # Names in inboxes that no signal can have.
 CANCEL = "!cancel"
 CHILD = "!child:"
+REMOTE = "!remote:"
 # What a run says it waits for that cannot go on.
 STUCK = "stuck"
 _SIGNAL = "signal:"
 _CHILDREN = "children"
+_REMOTES = "remote"
 
 
 class Recorded(NamedTuple):
@@ -76,20 +93,24 @@ class Awaits(NamedTuple):
 
     signals: frozenset[str] = frozenset()
     children: bool = False
+    remotes: bool = False
 
     def text(self) -> str | None:
         """Write it; None where it does not fit, and the run has to look by itself."""
-        named = ",".join([_SIGNAL + name for name in sorted(self.signals)] + [_CHILDREN] * self.children)
+        others = [_CHILDREN] * self.children + [_REMOTES] * self.remotes
+        named = ",".join([_SIGNAL + name for name in sorted(self.signals)] + others)
         return None if len(named) > KEY_LENGTH else named or "timer"
 
     @classmethod
     def of(cls, text: str | None) -> Awaits:
         parts = (text or "").split(",")
         signals = frozenset(part.removeprefix(_SIGNAL) for part in parts if part.startswith(_SIGNAL))
-        return cls(signals, _CHILDREN in parts)
+        return cls(signals, _CHILDREN in parts, _REMOTES in parts)
 
     def holds(self, name: str) -> bool:
         """Tell whether news by this name is what it waits for."""
+        if self.remotes and name.startswith(REMOTE):
+            return True
         return name == CANCEL or name in self.signals or (self.children and name.startswith(CHILD))
 
 

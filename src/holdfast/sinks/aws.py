@@ -156,7 +156,8 @@ class _Aws:
             down = _DOWN.search(error.response.get("Error", {}).get("Code", ""))
             return [Down(reason) if down else Failed(reason)] * len(entries)
         except (exceptions.ReadTimeoutError, exceptions.ConnectionClosedError) as error:
-            return [Failed(self._secrets.reason(error), unknown=True)] * len(entries)
+            lost = isinstance(error, exceptions.ConnectionClosedError)
+            return [Failed(self._secrets.reason(error), unknown=True, lost=lost)] * len(entries)
         except (exceptions.BotoCoreError, OSError) as error:
             # No address, no credentials, no region: nothing was sent.
             return [Down(self._secrets.reason(error))] * len(entries)

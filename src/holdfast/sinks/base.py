@@ -39,12 +39,14 @@ class Delivered:
 class Failed:
     """The message was not taken, or nobody knows whether it was: it is sent again, with the same event id.
 
-    retry_after: seconds that the receiver asked for. unknown: whether it may have arrived all the same.
+    retry_after: seconds that the receiver asked for. unknown: whether it may have arrived all the same. lost: whether
+    the connection was lost meanwhile, so that the receiver itself is away: the route rests, and no attempt is used.
     """
 
     reason: str
     retry_after: float | None = None
     unknown: bool = False
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ def packed(
         headers, body = {"content-type": STRUCTURED_TYPE}, message.event.structured()
     else:
         headers, body = message.event.binary(prefix)
-        headers = {name: value(said) if name.startswith(prefix) else said for name, said in headers.items()}
+        if value is not str:
+            headers = {name: value(said) if name.startswith(prefix) else said for name, said in headers.items()}
     for name, said in message.headers.items():
         low = name.lower()
         if low != "content-type" and not low.startswith(prefix.lower()) and not reserved(low):

@@ -10,9 +10,9 @@ from holdfast.sinks.base import Delivered, Failed, Message, Outcome, Refused, Si
 from holdfast.sinks.link import Secrets
 from holdfast.sinks.order import BEHIND
 from holdfast.values.cloudevents import CloudEvent
+from holdfast.values.rows import TRACE_HEADERS
 
 Arguments: TypeAlias = Literal["event", "data"] | Callable[[Message], Mapping[str, Any]]
-_TRACE = ("traceparent", "tracestate")
 
 
 class _App(Protocol):
@@ -132,6 +132,6 @@ def plain(event: CloudEvent) -> dict[str, Any]:
 
 
 def _headers(message: Message) -> dict[str, str] | None:
-    trace = {name: message.event.extensions[name] for name in _TRACE if name in message.event.extensions}
+    trace = {name: message.event.extensions[name] for name in TRACE_HEADERS if name in message.event.extensions}
     given = {name: value for name, value in message.headers.items() if not name.startswith("holdfast-")}
     return trace | given or None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 NAMING = Naming(re.compile(r"[^a-zA-Z0-9._-]"), 249)
 # How long a topic may stay unknown: one that was just created is, for a moment.
 TOPIC_SECONDS = 2.0
+# After this long without an acknowledgement it is asked whether brokers are there at all, and again after as long.
+AWAY_SECONDS = 2.0
 
 # What a batch of one record has beside key, value and headers, rounded up.
 _FRAME = 100
@@ -128,7 +131,7 @@ class Kafka:
                 producer = await self._next_producer(this)
             elif this.silent:
                 this.give_up("not sent: a batch before it had no answer")
-        return concluded(this.answers)
+        return concluded(this.answers, one_place=True)
 
     async def _next_producer(self, this: _Sending) -> AIOKafkaProducer | None:
         try:
@@ -260,6 +263,36 @@ class Kafka:
         indexes.append(index)
         return True
 
+    async def _heard(self, producer: AIOKafkaProducer, appended: asyncio.Future[Any]) -> None:
+        """Wait for an acknowledgement. Raises: TimeoutError; _Away as soon as it is seen that no broker is there.
+
+        The client itself would try to reach one until the time is over, and nobody would know why it was silent.
+        """
+        deadline = time.monotonic() + self._timeout
+        while not appended.done():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            await asyncio.wait([appended], timeout=min(left, AWAY_SECONDS))
+            if not appended.done() and not await self._reachable(producer):
+                raise _Away("no broker can be reached any more, and the batch has no acknowledgement")
+
+    async def _reachable(self, producer: AIOKafkaProducer) -> bool:
+        """Tell whether any of the brokers that are known takes a connection."""
+        known = {(one.host, one.port) for one in producer.client.cluster.brokers()}
+        tries = [asyncio.ensure_future(_connects(host, port)) for host, port in known or _addresses(self._servers)]
+        try:
+            for one in asyncio.as_completed(tries, timeout=AWAY_SECONDS):
+                if await one:
+                    return True
+        except TimeoutError:
+            pass
+        finally:
+            for one in tries:
+                one.cancel()
+            await asyncio.wait(tries)
+        return False
+
     async def _send(self, producer: AIOKafkaProducer, this: _Sending, place: Place, batch: _Batch) -> None:
         """Send one batch and note the answer for each of its messages."""
         from aiokafka import errors
@@ -272,11 +305,12 @@ class Kafka:
                 appended = await producer.send_batch(builder, topic, partition=partition)
             # Asked for in any case, so that asyncio does not complain about one that nobody waits for any more.
             appended.add_done_callback(lambda done: done.cancelled() or done.exception())
-            if not (await asyncio.wait([appended], timeout=self._timeout))[0]:
-                raise TimeoutError
+            await self._heard(producer, appended)
             stored = appended.result()
         except TimeoutError:
             answer, this.silent = Failed(f"no acknowledgement within {self._timeout:g} s", unknown=True), True
+        except _Away as away:
+            answer, this.silent = Failed(str(away), unknown=True, lost=True), True
         except (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError) as error:
             this.gap = True
             if len(indexes) > 1:
@@ -297,9 +331,27 @@ class Kafka:
             this.answer(index, answer)
 
 
+class _Away(Exception):
+    """No broker can be reached any more."""
+
+
 def _usable(producer: AIOKafkaProducer) -> bool:
     # A fatal error, such as a sequence that the broker does not know, ends the task that sends.
     return not producer._sender.sender_task.done()
+
+
+def _addresses(servers: Sequence[str]) -> list[tuple[str, int]]:
+    parts = [server.rpartition(":") for server in servers]
+    return [(host.strip("[]"), int(port)) if port.isdecimal() else (port, 9092) for host, _, port in parts]
+
+
+async def _connects(host: str, port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def _abandon(producer: AIOKafkaProducer) -> None:

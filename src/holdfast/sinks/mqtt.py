@@ -131,7 +131,7 @@ class Mqtt:
         if not ack.done():
             return Failed(f"no acknowledgement within {self._timeout:g} s", unknown=True)
         if error := ack.exception():
-            return Failed(str(error), unknown=True)
+            return Failed(str(error), unknown=True, lost=True)
         reason = ack.result()
         if reason < 0x80:
             return Delivered("no subscribers" if reason == _NO_SUBSCRIBERS else None)

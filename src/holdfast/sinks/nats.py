@@ -146,7 +146,7 @@ class Nats:
         if not ack.done():
             return Failed(f"no acknowledgement within {self._timeout:g} s", unknown=True)
         if error := ack.exception():
-            return Failed(str(error), unknown=True)
+            return Failed(str(error), unknown=True, lost=True)
         return self._verdict(ack.result())
 
     def _verdict(self, answer: bytes) -> Answer:

@@ -47,7 +47,7 @@ async def in_waves(messages: Sequence[Message], send: SendWave) -> list[Outcome]
         for index, answer in zip(now, heard, strict=True):
             answers[index] = answer
         stopped |= {messages[index].key for index in now if not isinstance(answers[index], Delivered)} - {None}
-    return concluded(answers)
+    return concluded(answers, one_place=True)
 
 
 async def in_turn(messages: Sequence[Message], send: SendOne, concurrency: int) -> list[Outcome]:
@@ -86,15 +86,18 @@ async def _one(send: SendOne, message: Message) -> Answer:
         return Down(down.reason, down.retry_after)
 
 
-def concluded(answers: Sequence[Answer]) -> list[Outcome]:
+def concluded(answers: Sequence[Answer], *, one_place: bool = False) -> list[Outcome]:
     """Make outcomes of the answers to one call.
 
+    one_place: whether all messages go to one receiver, so that it is away if it is away for one of them.
     Raises: SinkDown when that is the answer to everything that was sent.
     """
     down = next((answer for answer in answers if isinstance(answer, Down)), None)
     if down is not None and all(isinstance(answer, Down) or answer is BEHIND for answer in answers):
         raise SinkDown(down.reason, down.retry_after) from None
-    return [Failed(each.reason, each.retry_after) if isinstance(each, Down) else each for each in answers]
+    return [
+        Failed(each.reason, each.retry_after, lost=one_place) if isinstance(each, Down) else each for each in answers
+    ]
 
 
 def _waves(messages: Sequence[Message]) -> list[list[int]]:

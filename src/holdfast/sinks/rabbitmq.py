@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast.errors import ConfigError
 from holdfast.inbox.base import Consumer
@@ -18,6 +19,9 @@ from holdfast.values.drivers import importing, require
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
+
+# Where a stream begins.
+Offset: TypeAlias = Literal["first", "next", "last"] | int | datetime | timedelta
 
 NAMING = Naming(None, 255)
 # The prefix of attributes in AMQP. The binding allows a colon as well, which JMS clients cannot read.
@@ -34,7 +38,9 @@ class RabbitMQ:
     """Publish to an exchange: `RabbitMQ("amqp://localhost/", exchange="events", routing_key="{type}")`.
 
     Without an exchange the routing key is the name of a queue; quorum queues and streams are queues, too. queue: for
-    `hf.receive`, where messages come from; it is the routing key where no other is given. Binary mode
+    `hf.receive`, where messages come from; it is the routing key where no other is given. offset: for `hf.receive`,
+    says that the queue is a stream, and where to begin when nothing of it was received before: "first", "next", "last",
+    a number, a time, or a span before now. Binary mode
     has the attributes in headers `cloudEvents_…`; the event's id is the `message_id`. message_bytes: what is larger is
     refused before it is sent, since the broker would close the channel; it is `max_message_size` there. timeout:
     seconds until the outcome of a message counts as unknown. options: passed on to `aio_pika.connect` (ssl_context, …).
@@ -47,6 +53,7 @@ class RabbitMQ:
         routing_key: str | None = None,
         exchange: str = "",
         queue: str | None = None,
+        offset: Offset | None = None,
         mode: Mode = "binary",
         message_bytes: int = 16_777_216,
         timeout: float = 30.0,
@@ -59,6 +66,7 @@ class RabbitMQ:
             raise ConfigError("url", "must begin with amqp:// or amqps://", self._url.partition("://")[0])
         self._routing_key = Template("routing_key", routing_key or queue, NAMING)
         self._queue = queue
+        self._offset = _offset(offset)
         self._exchange = exchange
         self._mode = mode_of(mode)
         self._limit = whole("message_bytes", message_bytes, at_least=1_000)
@@ -83,10 +91,12 @@ class RabbitMQ:
 
     def consumer(self) -> Consumer:
         """Make a consumer, for `hf.receive`. Raises: ConfigError without a queue."""
-        from holdfast.inbox.rabbitmq import RabbitMQConsumer
+        from holdfast.inbox.rabbitmq import RabbitMQConsumer, RabbitMQStreamConsumer
 
         if self._queue is None:
             raise ConfigError("broker", "messages are received from a queue: RabbitMQ(…, queue=…)", self)
+        if self._offset is not None:
+            return RabbitMQStreamConsumer(self._connected, self._queue, self._offset)
         return RabbitMQConsumer(self._connected, self._queue)
 
     async def _connected(self) -> AbstractConnection:
@@ -142,7 +152,10 @@ class RabbitMQ:
             if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) and task.cancelling():
                 raise
             # A connection that is lost cancels what waits on it.
-            return Failed(f"the connection was lost: {self._secrets.reason(error)}", unknown=True)
+            reason = f"the connection was lost: {self._secrets.reason(error)}"
+            # A channel alone is closed because of a message. The connection is not always marked as closed by now.
+            gone = isinstance(error, exceptions.AMQPConnectionError | OSError | asyncio.CancelledError)
+            return Failed(reason, unknown=True, lost=gone or link.connection.is_closed)
         return Delivered()
 
     def _written(self, message: Message) -> Any:
@@ -164,6 +177,20 @@ class RabbitMQ:
 
 
 _CLOSED = "precondition-failed"
+
+
+def _offset(offset: object) -> Any:
+    """Write where a stream begins as the broker reads it. Raises: ConfigError."""
+    if offset is None or offset in ("first", "next", "last"):
+        return offset
+    if isinstance(offset, datetime) and offset.tzinfo is not None:
+        return offset
+    if isinstance(offset, timedelta) and offset > timedelta(0):
+        return f"{max(1, round(offset.total_seconds()))}s"
+    if isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0:
+        return offset
+    rule = 'must be "first", "next", "last", a number, a time with a time zone, or a timedelta before now'
+    raise ConfigError("offset", rule, offset)
 
 
 def _usable(link: _Connection) -> bool:

@@ -100,7 +100,7 @@ class RedisStream:
             heard = await self._append(streams, arguments, len(ready))
             for index, answer in zip(ready, heard, strict=True):
                 answers[index] = answer
-        return concluded(answers)
+        return concluded(answers, one_place=True)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -176,7 +176,8 @@ class RedisStream:
             heard: list[bytes] = await client.register_script(_APPEND)(keys=streams, args=arguments)
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
             await self._link.drop(client)
-            answer: Answer = Failed(self._secrets.reason(error), unknown=True)
+            late = isinstance(error, exceptions.TimeoutError)
+            answer: Answer = Failed(self._secrets.reason(error), unknown=True, lost=not late)
             if isinstance(error, exceptions.BusyLoadingError):
                 answer = Down(self._secrets.reason(error))
             return [answer] * count

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError, redact
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, NoIO, StoreError, redact
 from holdfast.flow import Flow, adrive, drive
 from holdfast.store import callers, migrate
 from holdfast.store.connections import AsyncLink, Link
@@ -129,6 +129,7 @@ class Store:
             pool.close()
 
     def run_once(self, work: Flow[T]) -> T:
+        _refuse_in_a_body()
         if not self.embedded:
             with Loan(self._pool) as link:
                 return link.transact(work)
@@ -159,6 +160,7 @@ class Store:
 
     def run_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
         """Run a flow in the caller's transaction, which the caller ends."""
+        _refuse_in_a_body()
         return drive(work, callers.session(tx, self.dialect, self.clock, what))
 
     async def arun_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
@@ -328,3 +330,9 @@ class _Turn:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._line.release()
+
+
+def _refuse_in_a_body() -> None:
+    """Refuse what the body of a workflow must not do: its loop says so of itself, and only sees what is awaited."""
+    if getattr(asyncio._get_running_loop(), "only_waits", False):
+        raise NoIO("a call that goes to the database (to enqueue, start, signal, cancel or look)")

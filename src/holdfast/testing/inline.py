@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from holdfast import admin, events, jobs, lines, runs, schedules
+from holdfast import admin, events, jobs, lines, remote, runs, schedules, sinks
 from holdfast.app import Holdfast
 from holdfast.errors import JobNotFound, WrongColour
 from holdfast.flow import Flow
-from holdfast.handlers import Handler
+from holdfast.handlers import Handler, Registration
+from holdfast.jobs.source import OURS
+from holdfast.life.source import Source
+from holdfast.outbox import Route
+from holdfast.sinks import Function, Jobs, Sink
 from holdfast.testing.django_tests import check_database
 from holdfast.values.failure import words
 from holdfast.values.pauses import Paused
@@ -28,12 +34,17 @@ from holdfast.values.queues import QueueSettings
 from holdfast.values.retry import Duration, seconds
 from holdfast.values.rows import End, Finish, Lease, Park, PutBack
 from holdfast.values.views import JobView
+from holdfast.worker.breaker import Breakers
 from holdfast.worker.bulk_executor import BulkExecutor
 from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Threads
+from holdfast.worker.relay_executor import RelayExecutor
 from holdfast.worker.rounds.schedules import told
+from holdfast.worker.route_source import Delivery, RouteSource
 from holdfast.worker.run_executor import RunExecutor
 from holdfast.worker.work import BaseExecutor, Ended, Work
+from holdfast.workflows import History, Replayed, RunHandle, served
+from holdfast.workflows import replay as replay_history
 
 # A job that enqueues itself again and again must not hang a test.
 MOST_JOBS = 10_000
@@ -61,10 +72,11 @@ def run_due(
 ) -> list[Ran]:
     """Run every due job, and those they enqueue, until none is due; return what ran, in order.
 
-    What is paused does not run. `ahead` runs as if that time had passed, for delayed and retried jobs and for ticks.
-    Schedules that the application declares are stored first, and what ticks they owe then is enqueued. A handler's
-    exception is raised after the attempt is recorded; `raise_errors=False` leaves it to the outcome. Not inside a
-    running event loop: `arun_due`.
+    Events are delivered, too, by routes to functions, to queues of ours and to sinks of your own; those for brokers
+    stay. What is paused does not run. `ahead` runs as if that time had passed, for delayed and retried jobs and for
+    ticks. Schedules that the application declares are stored first, and what ticks they owe then is enqueued.
+    A handler's exception is raised after the attempt is recorded; `raise_errors=False` leaves it to the outcome.
+    Not inside a running event loop: `arun_due`.
     Inside Django's tests it refuses a database other than theirs; `own_database=True` says that it is for tests, too.
     """
     run = partial(arun_due, app, ahead=ahead, raise_errors=raise_errors, limit=limit, own_database=own_database)
@@ -117,6 +129,21 @@ async def askip(app: Holdfast, *, raise_errors: bool = True, own_database: bool 
     return await arun_due(app, raise_errors=raise_errors, own_database=own_database)
 
 
+def replay(
+    app: Holdfast,
+    history: RunHandle[Any] | History | Mapping[str, Any] | str | bytes | Path,
+    version: int | None = None,
+) -> Replayed:
+    """Check a recorded history of a run against the code of today; no step is made, and nothing is written.
+
+    history: the path or the text of a file that `holdfast runs export` has written, or a run: `hf.run("order-1")`.
+    version: check it against this version of its workflow, by default against the run's own.
+    Raises: NonDeterminism, when the code does something else than was recorded; a run would be stuck with it.
+    """
+    found = history.export() if isinstance(history, RunHandle) else History.read(history)
+    return replay_history(served(app.handlers, found, version), found)
+
+
 class _Inline:
     """One round of `run_due`."""
 
@@ -129,26 +156,46 @@ class _Inline:
             "handler": Executor(app.context, "inline", threads),
             "bulk": BulkExecutor(app.context, "inline", threads),
             "run": RunExecutor(app.context, "inline", threads),
+            "relay": RelayExecutor(app.context, "inline", threads),
+        }
+        self._breakers = Breakers("inline", app.events.emit, lambda: None)
+        # Deliveries to what is in this process, by their kinds, and where they come from.
+        self._relays = {one.queue: self._relay(one) for one in app.context.routes if _is_at_hand(one.sink)}
+        self._handlers: dict[str, Registration[..., Any]] = {
+            **app.handlers,
+            **{kind: one.handlers[kind] for kind, one in self._relays.items()},
         }
         # Claimed together with a batch that is run, and not part of it.
         self._beside: list[Work] = []
         # What is stored of queues.
         self._settings: dict[str, QueueSettings] = {}
-        self._leases = {kind: round(handler.options.lease * 1000) for kind, handler in app.handlers.items()}
+        self._leases = {kind: round(handler.options.lease * 1000) for kind, handler in self._handlers.items()}
+
+    def _relay(self, route: Route) -> RouteSource:
+        return RouteSource(Delivery(route), self._breakers.of(route.sink), floors=False)
 
     async def run(self) -> list[Ran]:
         ran: list[Ran] = []
         await self._tick()
         await self._app.store.arun(runs.tell())
+        await self._ring()
         try:
             while works := await self._next():
                 ended = await self._attempt(works)
                 ran += [_ran(one, await self._result(one)) for one in ended]
         finally:
+            for sink in self._breakers.sinks:
+                await sink.close()
             if self._beside:
                 back = [PutBack(work.lease.id, work.lease.fence, None, 1) for work in self._beside]
                 await self._app.store.arun(jobs.settle(back))
         return ran
+
+    async def _ring(self) -> None:
+        """Tell runs of the results of their remote steps that are there."""
+        for engine in self._app.context.engines.values():
+            await engine.aprepare()
+            await self._app.store.arun(remote.ring(engine.transport))
 
     async def _tick(self) -> None:
         """Do the ticks that are due, where the application has schedules."""
@@ -168,7 +215,9 @@ class _Inline:
         if self._left <= 0:
             raise RuntimeError("run_due stopped: jobs keep enqueueing jobs; raise limit if they are meant to")
         paused = Paused.of(await self._app.store.arun(jobs.pauses()))
-        leases = {kind: lease for kind, lease in self._leases.items() if kind not in paused.kinds}
+        # A sink that is down is not called again: its deliveries stay as they are.
+        down = {kind for kind, one in self._relays.items() if one.breaker.is_open}
+        leases = {kind: lease for kind, lease in self._leases.items() if kind not in paused.kinds | down}
         queues = sorted(await self._queues() - paused.queues)
         self._settings = {name: one.settings for name, one in (await self._app.store.arun(self._declaring())).items()}
         works = await self._claim(queues, leases, 1) if leases and queues else []
@@ -181,7 +230,7 @@ class _Inline:
     async def _queues(self) -> set[str]:
         """Name the queues of the handlers, and those in which something is due."""
         late = await self._app.store.arun(admin.oldest_pending())
-        return {handler.options.queue for handler in self._app.handlers.values()} | {lag.queue for lag in late}
+        return {handler.options.queue for handler in self._handlers.values()} | {lag.queue for lag in late}
 
     async def _claim(self, queues: list[str], leases: dict[str, int], limit: int) -> list[Work]:
         """Claim jobs that may run; behind what waits for parents, or is to be cancelled, there may be more."""
@@ -207,17 +256,23 @@ class _Inline:
 
     async def _stopped(self, lease: Lease) -> bool:
         """End a job that was asked to stop before it ran."""
-        if lease.cancel_requested:
+        stop = lease.cancel_requested
+        handler = self._app.handlers.get(lease.kind)
+        if not isinstance(stop, str) and handler is not None and handler.executor == "run":
+            # It hears of that itself, and cleans up.
+            return False
+        if stop:
             await self._app.store.arun(jobs.settle([Finish(lease.id, lease.fence, "cancelled")]))
-        return bool(lease.cancel_requested)
+        return bool(stop)
 
     def _declaring(self) -> Flow[dict[str, lines.Stored]]:
         return lines.declare({name: one.settings for name, one in self._app.context.queues.items()})
 
     def _work(self, lease: Lease) -> Work:
-        handler = self._app.handlers[lease.kind]
+        handler = self._handlers[lease.kind]
         keep = self._app.queue_options(lease.queue).keep_done > 0
-        return Work(lease, handler, keep, time.monotonic(), executor=self._executors[handler.executor])
+        source: Source = self._relays.get(lease.kind, OURS)
+        return Work(lease, handler, keep, time.monotonic(), source, self._executors[handler.executor])
 
     def _batch(self, works: list[Work]) -> list[Work]:
         """Take what runs in one call; the rest, which was tried before or is to run alone, is next."""
@@ -254,6 +309,11 @@ class _Inline:
             if isinstance(write, Finish):
                 return None if write.result is None else decode_value(write.result)
             return None if job is None else job.result
+
+
+def _is_at_hand(sink: Sink) -> bool:
+    """Tell whether a sink is a function, a queue of ours, or a class of the test's own: nothing that needs a broker."""
+    return isinstance(sink, Function | Jobs) or not type(sink).__module__.startswith(f"{sinks.__name__}.")
 
 
 def _ran(ended: Ended, result: Any) -> Ran:
@@ -301,10 +361,11 @@ def assert_enqueued(
 ) -> None:
     """Assert that a job of this handler or kind waits with these arguments (others may be there too).
 
-    `times` asks for an exact count. The failure lists what is there instead.
+    `times` asks for an exact count. The failure lists what is there instead. A kind or an argument that is misspelt
+    fails as well, also with times=0.
     """
     with _advising("assert_enqueued()", "aassert_enqueued()"):
-        _compare(enqueued(app, job, tx=tx), _kind(job), times, arguments)
+        _compare(app, enqueued(app, job, tx=tx), _kind(job), times, arguments)
 
 
 async def aassert_enqueued(
@@ -312,7 +373,7 @@ async def aassert_enqueued(
 ) -> None:
     """The async twin of `assert_enqueued`: for async connections and sessions as `tx`."""
     with _advising("aassert_enqueued()", "assert_enqueued()"):
-        _compare(await aenqueued(app, job, tx=tx), _kind(job), times, arguments)
+        _compare(app, await aenqueued(app, job, tx=tx), _kind(job), times, arguments)
 
 
 @contextmanager
@@ -332,7 +393,26 @@ def _pending(job: Handler[..., Any] | str | None) -> Flow[list[JobView]]:
     return admin.list_jobs(admin.Filter(states=("pending",), kind=_kind(job)), limit=1000, newest=False)
 
 
-def _compare(pending: list[JobView], kind: str | None, times: int | None, arguments: dict[str, Any]) -> None:
+def _spelt(app: Holdfast, kind: str, arguments: Iterable[str]) -> None:
+    """Fail for what no job can be: with times=0 a misspelt name would prove nothing."""
+    handler = app.handlers.get(kind)
+    if handler is None:
+        near = get_close_matches(kind, app.handlers, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(app.handlers) or 'none'}"
+        rest = f"For jobs of other programs look at enqueued(hf, {kind!r})."
+        raise AssertionError(f"{kind!r} is not the kind of a handler of this application; {hint} {rest}")
+    takes = list(handler.signature.traits)
+    if strange := [name for name in arguments if name not in takes]:
+        near = get_close_matches(strange[0], takes, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(takes) or 'no arguments'}"
+        raise AssertionError(f"{kind} takes no argument {strange[0]!r}; {hint}")
+
+
+def _compare(
+    app: Holdfast, pending: list[JobView], kind: str | None, times: int | None, arguments: dict[str, Any]
+) -> None:
+    if kind is not None and (not pending or kind in app.handlers):
+        _spelt(app, kind, arguments)
     payloads = [decode_value(view.payload) for view in pending]
     matching = [p for p in payloads if all(name in p and p[name] == value for name, value in arguments.items())]
     wanted = len(matching) == times if times is not None else bool(matching)

@@ -193,6 +193,8 @@ def test_an_answer_that_was_lost_is_an_unknown_outcome(receiver: Receiver) -> No
         if not receiver.finds_out:
             assert [isinstance(each, Failed) for each in outcomes] == [True, True], outcomes
             assert any(isinstance(each, Failed) and each.unknown for each in outcomes), outcomes
+            if receiver.tells_losses:
+                assert all(each.lost for each in outcomes if isinstance(each, Failed) and each.unknown), outcomes
         await sent_at_last(sink, [one, two])
         await sink.close()
         order = await ids(receiver)

@@ -33,11 +33,13 @@ class Receiver:
     """The other side of a sink in a test: a broker, a server, a table. What it cannot do stays as it is here.
 
     secrets: texts that nobody may read in a repr or an error. finds_out: whether the sink itself asks again after an
-    answer that was lost, so that it may know the outcome.
+    answer that was lost, so that it may know the outcome. tells_losses: whether the sink tells a connection that was
+    lost from an answer that did not come (`Failed.lost`), so that an outage uses no attempt.
     """
 
     secrets: Sequence[str] = ()
     finds_out = False
+    tells_losses = False
 
     def sink(self) -> Sink:
         """Make a sink that sends to this receiver; short time-outs keep the tests short."""

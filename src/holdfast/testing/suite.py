@@ -23,9 +23,11 @@ from holdfast.testing.suite_outbox import *  # noqa: F403
 from holdfast.testing.suite_park import *  # noqa: F403
 from holdfast.testing.suite_pauses import *  # noqa: F403
 from holdfast.testing.suite_reap import *  # noqa: F403
+from holdfast.testing.suite_remote import *  # noqa: F403
 from holdfast.testing.suite_repeat import *  # noqa: F403
 from holdfast.testing.suite_results import *  # noqa: F403
 from holdfast.testing.suite_runs import *  # noqa: F403
 from holdfast.testing.suite_schedules import *  # noqa: F403
 from holdfast.testing.suite_settle import *  # noqa: F403
+from holdfast.testing.suite_stats import *  # noqa: F403
 from holdfast.testing.suite_upkeep import *  # noqa: F403

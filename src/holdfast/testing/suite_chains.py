@@ -336,6 +336,23 @@ def test_a_replayed_parent_is_waited_for_while_others_hold_its_child_up(do: Do, 
     assert (found.dead, found.done, found.results()[one]) == (0, 2, "now")
 
 
+@pytest.mark.parametrize("key", [None, "a"])
+def test_a_replayed_parent_that_ended_before_its_child_was_looked_at_is_waited_for(do: Do, key: str | None) -> None:
+    one, other = put(do, new_job(key=key), new_job())
+    assert do(admin.cancel(one, None)) == "cancelled"
+    [child] = put(do, child_of(one, other))
+    [second] = claim_met(do)
+    assert second.job_id == other
+    assert do(admin.replay(admin.Filter(ids=(one,), states=("cancelled",)), 10, None)).ids == [one]
+    end_as(do, second)
+    [again] = claim_met(do)
+    assert again.job_id == one
+    end_as(do, again, result='"now"')
+    assert [lease.job_id for lease in claim_met(do)] == [child]
+    found = parents_of(do, child)
+    assert (found.cancelled, found.done, found.results()[one]) == (0, 2, "now")
+
+
 def test_a_replayed_parent_whose_child_was_let_go_changes_nothing_for_it(do: Do, look: Look) -> None:
     [one] = put(do, new_job())
     [child] = put(do, child_of(one))

@@ -97,6 +97,32 @@ def test_a_batch_of_claimed_and_plain_jobs_with_all_ends_is_settled(do: Do, cloc
     assert drain(do) == [second.job_id]
 
 
+@pytest.mark.parametrize("standing", ["ticket", "waiting", "called", "leased"])
+def test_a_cancelled_job_that_is_replayed_comes_back_to_its_place(do: Do, clock: Clock, standing: str) -> None:
+    say(do)
+    first, second, third, fourth = add(do, "a", "a", "a", "a")
+    ran: list[str] = []
+    if standing == "called":
+        # The line calls its next job when the first one ends.
+        done(do, *take(do, 1))
+        ran, first = [first], ""
+    elif standing == "waiting":
+        [lease] = take(do, 1)
+        assert take(do) == []
+        do(jobs.release(lease))
+    if standing == "leased":
+        held = take(do, 2)
+        assert do(admin.cancel(second, None)) == "requested"
+        _settle(do, held, [PutBack(held[0].id, held[0].fence, 0, 1), Finish(held[1].id, held[1].fence, "cancelled")])
+    else:
+        assert do(admin.cancel(second, None)) == "cancelled"
+    cancelled = admin.Filter(ids=(second, third), states=("cancelled",))
+    assert do(admin.cancel(third, None)) == "cancelled"
+    fifth = add(do, "a")
+    assert do(admin.replay(cancelled, 9, None)).ids == [second, third]
+    assert ran + drain(do) == [one for one in (*ran, first, second, third, fourth, *fifth) if one]
+
+
 def test_long_and_short_lines_are_read_in_their_order(do: Do, clock: Clock) -> None:
     say(do, ORDERED)
     long = add(do, *["long"] * 40)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import admin, jobs, runs
-from holdfast.errors import Conflict, LeaseLost, RunFinished, RunNotFound
+from holdfast.errors import ConfigError, Conflict, LeaseLost, RunFinished, RunNotFound
 from holdfast.flow import Flow
 from holdfast.runs import CANCEL, CHILD, RUN, Entry, Letter, Recorded, Wanted
 from holdfast.testing.clock import Clock
@@ -464,3 +464,25 @@ def test_deaths_without_progress_end_a_run(do: Do, clock: Clock, look: Look) -> 
         outcomes += [one.outcome for one in do(jobs.reap(backoff=lambda kind, attempt: 0))]
     assert outcomes[-1] == "dead"
     assert do(admin.show(look.over()[0].id)).attempts == 5
+
+
+def test_runs_of_a_status_are_found_behind_others_of_the_same_state(do: Do, clock: Clock) -> None:
+    do(start([new_run(key="order-1")]))
+    lease = claimed_run(do)
+    parked_run(do, lease, "timer", 60_000)
+    clock.advance(1)
+    do(start([new_run(key="order-2")]))
+    clock.advance(1)
+    do(start([new_run(key="order-3")]))
+    waiting, pending = runs.RunFilter(status="waiting"), runs.RunFilter(status="pending")
+    assert [view.id for view in do(runs.runs(waiting, 1))] == ["order-1"]
+    [newest] = do(runs.runs(pending, 1))
+    assert newest.id == "order-3"
+    assert [view.id for view in do(runs.runs(pending, 2, newest.job_id))] == ["order-2"]
+
+
+def test_what_looks_like_an_id_and_is_none_names_no_run(do: Do) -> None:
+    with pytest.raises(RunNotFound):
+        do(runs.show("zzzzzzzz-zzzz-zzzz-zzzz-zzzzzzzzzzzz"))
+    with pytest.raises(ConfigError):
+        do(runs.runs(runs.RunFilter(), 1, "zzzzzzzz-zzzz-zzzz-zzzz-zzzzzzzzzzzz"))

@@ -149,6 +149,23 @@ def test_a_worker_that_was_buried_too_soon_is_alive_again_at_its_next_beat(do: D
     assert do(registry.beat("w1", "{}")) == "alive"
 
 
+def test_a_worker_that_stopped_is_told_from_one_that_died(do: Do, clock: Clock, look: Look) -> None:
+    for worker in ("stopped", "silent", "old"):
+        do(registry.beat(worker, "{}"))
+    assert do(registry.leave("stopped")) is True
+    assert do(registry.leave("nobody")) is False
+    # A worker of the version before says so when it stops; nothing tells that from a death.
+    do(registry.mark("old", "dead"))
+    clock.advance(60)
+    assert do(registry.bury(timedelta(seconds=30))) == ["silent"]
+    found = {worker.id: (worker.status, worker.is_gone) for worker in do(registry.workers())}
+    assert found == {"stopped": ("stopped", True), "silent": ("dead", True), "old": ("dead", True)}
+    # What the version before asks for.
+    assert [row[0] for row in look.rows("select id from holdfast_workers where status <> 'dead'")] == []
+    assert do(registry.beat("stopped", "{}")) == "alive", "one that beats has not stopped"
+    assert [worker.status for worker in do(registry.workers()) if worker.id == "stopped"] == ["alive"]
+
+
 def test_burying_a_worker_takes_no_lease_from_it(do: Do, clock: Clock, look: Look) -> None:
     do(registry.beat("w1", "{}"))
     do(jobs.enqueue(new_job(lease_ms=3_600_000)))
@@ -160,13 +177,14 @@ def test_burying_a_worker_takes_no_lease_from_it(do: Do, clock: Clock, look: Loo
 
 
 def test_dead_workers_are_forgotten_and_others_are_not(do: Do, clock: Clock) -> None:
-    for worker in ("dead", "silent"):
+    for worker in ("dead", "stopped", "silent"):
         do(registry.beat(worker, "{}"))
     do(registry.mark("dead", "dead"))
+    do(registry.leave("stopped"))
     clock.advance(DAY)
     assert do(registry.forget(DAY)) == 0
     clock.advance(0.001)
-    assert do(registry.forget(DAY)) == 1
+    assert do(registry.forget(DAY)) == 2
     assert [worker.id for worker in do(registry.workers())] == ["silent"]
 
 

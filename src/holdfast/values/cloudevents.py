@@ -54,17 +54,17 @@ class CloudEvent:
     @property
     def attributes(self) -> dict[str, str]:
         """All attributes that are there, extensions too, as texts."""
-        said = {
-            "specversion": SPEC_VERSION,
-            "id": self.id,
-            "source": self.source,
-            "type": self.type,
-            "subject": self.subject,
-            "time": None if self.time is None else _text_of(self.time),
-            "datacontenttype": self.datacontenttype,
-            "dataschema": self.dataschema,
-        }
-        return {name: value for name, value in said.items() if value is not None} | dict(self.extensions)
+        said = {"specversion": SPEC_VERSION, "id": self.id, "source": self.source, "type": self.type}
+        if self.subject is not None:
+            said["subject"] = self.subject
+        if self.time is not None:
+            said["time"] = _text_of(self.time)
+        if self.datacontenttype is not None:
+            said["datacontenttype"] = self.datacontenttype
+        if self.dataschema is not None:
+            said["dataschema"] = self.dataschema
+        said.update(self.extensions)
+        return said
 
     @property
     def body(self) -> bytes:
@@ -84,9 +84,11 @@ class CloudEvent:
 
     def binary(self, prefix: str = "ce-") -> tuple[dict[str, str], bytes]:
         """Return headers and body in binary mode; Kafka's prefix is `ce_`, that of HTTP and most others `ce-`."""
-        headers = {prefix + name: value for name, value in self.attributes.items() if name != "datacontenttype"}
-        if self.datacontenttype is not None:
-            headers["content-type"] = self.datacontenttype
+        attributes = self.attributes
+        kind = attributes.pop("datacontenttype", None)
+        headers = {prefix + name: value for name, value in attributes.items()}
+        if kind is not None:
+            headers["content-type"] = kind
         return headers, self.body
 
 

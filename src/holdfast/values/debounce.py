@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from holdfast.errors import ConfigError
 from holdfast.values.retry import LONGEST, Duration, seconds
+from holdfast.values.spelling import spelt_fields
 from holdfast.values.texts import KEY_LENGTH, text
 
 # How many times `wait` a series of calls waits at most, where no `max_wait` is given: it must have an end.
@@ -14,6 +15,7 @@ WAITS_AT_MOST = 10
 THROTTLE_SCOPE = " (throttle)"
 
 
+@spelt_fields
 @dataclass(frozen=True)
 class Debounce:
     """Wait until calls with this key have been quiet for `wait`, then run once, with what the last of them said.
@@ -43,6 +45,7 @@ class Debounce:
         return round(seconds(self.max_wait or 0.0, "max_wait") * 1000)
 
 
+@spelt_fields
 @dataclass(frozen=True)
 class Throttle:
     """Add one job for this key in `window`: the first call's. The others are answered with that job."""

@@ -40,6 +40,15 @@ def parse_id(text: object) -> str:
     return text
 
 
+def is_id(text: object) -> bool:
+    """Tell whether something is an id as jobs have one."""
+    try:
+        parse_id(text)
+    except ConfigError:
+        return False
+    return True
+
+
 def tick_id(schedule: str, tick: datetime) -> str:
     """Return the id of the job of one tick: the same from everyone who works it out.
 
@@ -64,10 +73,15 @@ def bucket(key: str, buckets: int = 1024) -> int:
     """Return the bucket of a key: FNV-1a, 32 bits, over its UTF-8 bytes, modulo the number of buckets."""
     if buckets < 1:
         raise ConfigError("buckets", "must be at least 1", buckets)
-    digest = _FNV_OFFSET
-    for byte in key.encode():
-        digest = (digest ^ byte) * _FNV_PRIME & 0xFFFFFFFF
-    return digest % buckets
+    return fnv(key) % buckets
+
+
+def fnv(text: str, begun: int = _FNV_OFFSET) -> int:
+    """Return the FNV-1a hash of a text, 32 bits, over its UTF-8 bytes; `begun` is that of what stands before it."""
+    digest, prime = begun, _FNV_PRIME
+    for byte in text.encode():
+        digest = (digest ^ byte) * prime & 0xFFFFFFFF
+    return digest
 
 
 def _text(tick: int, tail: str) -> str:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypedDict, Unpack, cast, overload
 
 from holdfast.errors import ConfigError
@@ -23,7 +22,8 @@ from holdfast.values.once import INBOX_SCOPE, ONCE_SCOPE, RECEIVED_SCOPE
 from holdfast.values.queues import PLAIN, QueueSettings
 from holdfast.values.reserved import unreserved
 from holdfast.values.retry import DAY, LONGEST_LEASE, Duration, OptionalSeconds, Retry, Seconds, seconds, whole
-from holdfast.values.rows import AfterDead, Enqueued, Outcome
+from holdfast.values.rows import OUTCOMES, AfterDead, Enqueued, Outcome
+from holdfast.values.spelling import only_options
 from holdfast.values.texts import KEY_LENGTH, NAME_LENGTH, storable, text
 
 __all__ = [
@@ -91,21 +91,6 @@ def kind_name(value: object) -> str:
             raise ConfigError("kind", f"must not end in {ending!r}, which keys of {whose} have behind it", kind)
     unreserved(kind, "kind")
     return kind
-
-
-def only_options(call: str, given: Mapping[str, object], takes: Collection[str], advice: str = "") -> None:
-    """Check that a call was given no option that it does not take; `advice` may name it as `{name}`.
-
-    Raises: ConfigError, which names the call as people write it, and the option that was meant.
-    """
-    for name, value in given.items():
-        if name in takes:
-            continue
-        near = get_close_matches(name, takes, n=1)
-        hints = [f"did you mean {near[0]}?" if near else f"it takes {', '.join(takes)}"]
-        if advice:
-            hints.append(advice.replace("{name}", name))
-        raise ConfigError(name, f"{call} takes no such option ({'; '.join(hints)})", value)
 
 
 class _SecondsOr(OptionalSeconds):
@@ -318,6 +303,12 @@ class QueueOptions:
         kept = {outcome: seconds(each, f"retention[{outcome!r}]") for outcome, each in retention.items()}
         return cls(name, **{f"keep_{outcome}": each for outcome, each in kept.items()}, settings=settings)
 
+    def __str__(self) -> str:
+        kept = {each: self.keeps(each) for each in OUTCOMES}
+        plain = QueueOptions(self.name)
+        said = [f"{each} jobs kept for {kept[each]:g} s" for each in OUTCOMES if kept[each] != plain.keeps(each)]
+        return ", ".join([*([] if self.settings.is_plain else [str(self.settings)]), *said]) or "plain"
+
     def keeps(self, outcome: Outcome) -> float:
         """Return for how many seconds jobs of this outcome are kept."""
         return {"done": self.keep_done, "dead": self.keep_dead, "cancelled": self.keep_cancelled}[outcome]
@@ -348,6 +339,10 @@ class HandlerOptions:
         whole(self.priority, "priority", LOWEST_PRIORITY, HIGHEST_PRIORITY)
         if self.concurrency is not None:
             whole(self.concurrency, "concurrency", 1, 100_000)
+
+
+# What a worker serves of foreign tables: what has handlers, what is sent on by routes, or both.
+Part = Literal["all", "handlers", "routes"]
 
 
 class StoreKeywords(TypedDict, total=False):

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.errors import ConfigError
 from holdfast.values.retry import Duration, seconds, whole
+from holdfast.values.spelling import spelt_fields
 
 Ordered = bool | Literal["commit"]
 OnRetry = Literal["hold", "pass"]
@@ -22,6 +23,7 @@ LONGEST_PERIOD = timedelta(days=366).total_seconds()
 BURST_SECONDS = 0.02
 
 
+@spelt_fields
 @dataclass(frozen=True)
 class Rate:
     """At most `count` starts in any period of `per` seconds (or a timedelta), by the database's clock."""

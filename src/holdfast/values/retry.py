@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TypeGuard
 
 from holdfast.errors import ConfigError
+from holdfast.values.spelling import spelt_fields
 
 Duration = float | timedelta
 
@@ -96,6 +97,7 @@ class OptionalSeconds:
         instance.__dict__[self.name] = None if value is None else seconds(value, self.name, **within)
 
 
+@spelt_fields
 @dataclass(frozen=True)
 class Retry:
     """Say how often and how late a failed job is tried again.

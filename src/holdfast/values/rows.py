@@ -23,9 +23,12 @@ AfterDead = Literal["run", "cancel"]
 # What headers say of a job that runs after others, that continues one (and the first of its chain), or is in a batch.
 AFTER_HEADER, CONTINUES_HEADER, CHAIN_HEADER = "holdfast-after", "holdfast-continues", "holdfast-chain"
 BATCH_HEADER = "holdfast-batch"
+# The W3C's trace context.
+TRACE_HEADERS = ("traceparent", "tracestate")
 
 
-WorkerStatus = Literal["alive", "draining", "dead"]
+# "stopped" has ended by itself; "dead" fell silent, or is of a version that told neither from the other.
+WorkerStatus = Literal["alive", "draining", "stopped", "dead"]
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -27,20 +27,20 @@ _URL = re.compile(
 _UNREADABLE = re.compile(r"%(?![0-9a-fA-F]{2})|[\x00-\x1f\x7f\ud800-\udfff]")
 _WRONG_PORT = re.compile(r"[a-z0-9+_]+://[^@/?#\s]*@[^@/?#\s]*:[^@/?#\s]*(?:[/?][^@#\s]*)?", re.IGNORECASE)
 
-# In any text.
-_SECRET = r"\w*(?:password|passwd|pwd)"  # noqa: S105 - a pattern, not a password
+# In any text, also in lines of logs of any length: no pattern may read a long word again from each of its letters.
+_WORD = r"(?:password|passwd|pwd)"
 _SETTING = (
     r"(?:host|hostaddr|port|user|dbname|database|options|service|passfile|charset|unix_socket|client_encoding|"
     r"connect_timeout|application_name|target_session_attrs|krbsrvname|gssencmode|channel_binding|ssl\w*)"
 )
 _ENDED = rf"(?=[\s&]+{_SETTING}\s*=|\s*$)"
-_ASSIGNED = re.compile(rf"({_SECRET})(\s*=\s*)(?:'(?:[^'\\]|\\.)*'{_ENDED}|.*?{_ENDED})", re.IGNORECASE | re.DOTALL)
+_ASSIGNED = re.compile(rf"({_WORD})(\s*=\s*)(?:'(?:[^'\\]|\\.)*'{_ENDED}|.*?{_ENDED})", re.IGNORECASE | re.DOTALL)
 _LOGIN = re.compile(r"(?<!sqlite)://(?P<user>[^:]*):.*@", re.DOTALL)
 _NO_HOST = re.compile(r"((?<!sqlite)://[^:/?#\s@]*:)(?![0-9]{1,5}(?:[/?,'\"\s]|$)).*", re.DOTALL)
 _NO_SLASHES = re.compile(
     r"\b((?:postgres(?:ql)?|mysql|mariadb)(?:\+\w+)?[:/])(?!//|\s).*[:@].*", re.IGNORECASE | re.DOTALL
 )
-_NO_SCHEME = re.compile(r"(?<![\w/])([\w.%+-]+):\S*@")
+_NO_SCHEME = re.compile(r"(?<![\w/])([\w.%+-]{1,200}+):\S*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _ports_above(hosts: str) -> bool:
 
 def secret(name: str) -> bool:
     """Tell whether a setting of this name is a password."""
-    return re.fullmatch(_SECRET, name, re.IGNORECASE) is not None
+    return re.fullmatch(rf"\w*{_WORD}", name, re.IGNORECASE) is not None
 
 
 def shown(url: str) -> str:
@@ -114,7 +114,7 @@ def redact(text: str) -> str:
     # First, because a password in the settings may hold an @ too.
     text = _NO_SLASHES.sub(rf"\1{MASK}", _assigned(text))
     if "://" not in text:
-        return _NO_SCHEME.sub(rf"\1:{MASK}@", text)
+        return _NO_SCHEME.sub(rf"\1:{MASK}@", text) if "@" in text else text
     return _LOGIN.sub(_login, text, count=1) if "@" in text else _NO_HOST.sub(rf"\1{MASK}", text, count=1)
 
 

@@ -23,6 +23,11 @@ class WorkerInfo:
     silent_for: timedelta
     info: dict[str, Any]
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has stopped, or died."""
+        return self.status in ("stopped", "dead")
+
 
 @dataclass(frozen=True, slots=True)
 class JobView:

@@ -22,6 +22,18 @@ def age(span: timedelta | float) -> str:
     return f"{days} d {hours} h"
 
 
+def span(value: float | timedelta | None) -> str:
+    """Write a span that may be short: 4 ms, 1.2 s, 3 m 12 s."""
+    if value is None:
+        return "–"
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds < 0.001:
+        return "0 ms" if seconds <= 0 else "<1 ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else age(seconds)
+
+
 def clean(value: object) -> str:
     """Make any value one line of text without control characters: rows may hold what a terminal would obey."""
     text = "" if value is None else str(value)

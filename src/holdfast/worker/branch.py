@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from holdfast.jobs import pauses
 from holdfast.jobs.source import JobsSource
 from holdfast.life.source import LearningFlow, Source, check
 from holdfast.lines import Stored, declare
+from holdfast.observe import Tallies
 from holdfast.store import Store, migrate
 from holdfast.store.dialects import SCHEMA_VERSION
 from holdfast.values.pauses import Pause, Paused
@@ -25,14 +26,14 @@ from holdfast.worker.outage import Outage
 from holdfast.worker.patience import Patience
 from holdfast.worker.pauses import Pauses
 from holdfast.worker.settler import Settler
-from holdfast.worker.work import BaseExecutor, Ended
+from holdfast.worker.work import BaseExecutor, Ended, Work
 
 # The worker's own connections to a store at most, opened as they are needed: one each for claim, settle, renew, reap,
 # beat, prune and ticks, so that none waits for another. The record that a suspect begins, the look for stuck rows and
 # the one for jobs that have expired have none of their own: they are short, and rare or one at a time, and reap, beat
 # and prune rest most of the time.
 CONNECTIONS_PER_STORE = 7
-# And one for each broker that messages come from, up to this.
+# And one for each broker that messages come from, and for each engine of remote steps, up to this.
 CONNECTIONS_FOR_MESSAGES = 4
 
 
@@ -79,18 +80,28 @@ class Branch:
         self.queues = {name for source in served.sources if isinstance(source, JobsSource) for name in source.queues}
 
     def begin(
-        self, context: Context, worker: str, threads: Threads, forget: Callable[[Iterable[Ended], bool], None]
+        self,
+        context: Context,
+        worker: str,
+        threads: Threads,
+        forget: Callable[[Iterable[Ended], bool], None],
+        tallies: Tallies,
     ) -> None:
         """Make the parts that run on this store; on the event loop of the worker."""
         outage = Outage(worker, context.events.emit, redact(self.home.url))
         # Ends the pause before the next claim.
         self.wake = asyncio.Event()
         self.patience = Patience(self.store, outage, first=None if self._checked else self._tables())
-        self.settler = Settler(self.patience.outlive, context.events, forget, worker, context.waits)
+        self.settler = Settler(self.patience.outlive, context.events, forget, worker, context.waits, tallies)
         begins = Begins(self.patience.begin)
         self._executors = {
             name: EXECUTORS[name](context, worker, threads, begins, self.home) for name in self._executor_names()
         }
+
+    def watch(self, running: Collection[Work]) -> None:
+        """Let the executors know all that runs in the slots."""
+        for executor in self._executors.values():
+            executor.running = running
 
     def wake_for(self, queue: str | None) -> None:
         """Take a hint that a job is due in a queue, or in any."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from holdfast import events
+from holdfast.sinks import Sink
 from holdfast.values.failure import words
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
@@ -103,3 +104,23 @@ class Breaker:
     def try_now(self) -> None:
         """Have the next call probe the sink, however long the pause would have been."""
         self._again_at = 0.0
+
+
+class Breakers:
+    """The breakers of one worker, one for each sink."""
+
+    def __init__(self, worker: str, emit: Callable[[events.Event], None], wake: Callable[[], None]) -> None:
+        self._worker = worker
+        self._emit = emit
+        self._wake = wake
+        # By identity: a sink need not be hashable. It is kept, so that its id stays its own.
+        self._made: dict[int, tuple[Sink, Breaker]] = {}
+
+    def of(self, sink: Sink) -> Breaker:
+        if id(sink) not in self._made:
+            self._made[id(sink)] = (sink, Breaker(self._worker, sink, self._emit, self._wake))
+        return self._made[id(sink)][1]
+
+    @property
+    def sinks(self) -> list[Sink]:
+        return [sink for sink, _ in self._made.values()]

@@ -11,6 +11,7 @@ from holdfast import events
 from holdfast.bulk import MOST_ITEMS, Bulk, BulkHandler
 from holdfast.errors import Unusable
 from holdfast.job import Job
+from holdfast.observe.tallies import outcome_of
 from holdfast.values.failure import type_name
 from holdfast.worker.attempt_context import stepped
 from holdfast.worker.expiry import may_expire
@@ -34,6 +35,23 @@ class BulkExecutor(Executor):
         return other.handler is first.handler and self.batch_of(other) == self.batch_of(first)
 
     async def attempt_batch(self, works: Sequence[Work]) -> Sequence[Ended]:
+        tracing, first = self._tracing, works[0]
+        # One that runs alone has its span by itself.
+        sampled = [] if tracing is None or len(works) == 1 else [w.lease for w in works if tracing.wants(w.lease)]
+        if tracing is None or not sampled:
+            return await self._attempt_all(works)
+        span, before = tracing.begin(sampled, self.worker, self.operation), self._unspanned(first)
+        self._by_slot[first.slot], slot = span.inside(before), first.slot
+        ends: Sequence[Ended] = ()
+        try:
+            ends = await self._attempt_all(works)
+        finally:
+            self._by_slot[slot] = before
+            failed = next((ended for ended in ends if ended.error is not None), None)
+            span.end("done" if failed is None else outcome_of(failed), None if failed is None else failed.error)
+        return ends
+
+    async def _attempt_all(self, works: Sequence[Work]) -> Sequence[Ended]:
         ends: list[Ended] = []
         if any(may_expire(work.lease) for work in works):
             ends, works = await self._weed_out(works)
@@ -51,7 +69,7 @@ class BulkExecutor(Executor):
         return ended
 
     async def _together(self, works: Sequence[Work]) -> list[Ended]:
-        variables = self._variables.copy()
+        variables = self._fresh(works[0])
         variables.run(self._start, works)
         ends: list[Ended] = []
         readable: list[Work] = []

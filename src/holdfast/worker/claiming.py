@@ -7,11 +7,13 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast import events
 from holdfast.context import Context
+from holdfast.handlers import Registration
 from holdfast.life.source import Source
+from holdfast.observe import Tallies, Tally
 from holdfast.values.rows import Lease
 from holdfast.worker.branch import Branch
 from holdfast.worker.demand import Demand
@@ -20,6 +22,16 @@ from holdfast.worker.slots import Slots
 from holdfast.worker.work import BaseExecutor, Work
 
 FIRST_POLL_SECONDS = 0.05
+
+
+class Alike(NamedTuple):
+    """What jobs of one kind from one queue have in common: who runs and counts them, and whether done ones are kept."""
+
+    queue: str
+    handler: Registration[..., Any]
+    keep: bool
+    executor: BaseExecutor
+    tally: Tally
 
 
 class Claiming:
@@ -38,6 +50,7 @@ class Claiming:
         holdings: Holdings,
         stopping: asyncio.Event,
         poll: float,
+        tallies: Tallies,
     ) -> None:
         self._context = context
         self._worker = worker
@@ -52,9 +65,10 @@ class Claiming:
         self._poll = poll
         # Whether the last round of claims found more than it could take.
         self._more = False
-        # By queue: whether its done jobs are kept.
-        self._keeps: dict[str, bool] = {}
-        self._executors: dict[Source, dict[str, BaseExecutor]] = {source: {} for source in branch.sources}
+        self._tallies = tallies
+        # What the jobs of a source have in common: by kind for the queue that it last came from, and of all queues.
+        self._latest: dict[Source, dict[str, Alike]] = {source: {} for source in branch.sources}
+        self._alike: dict[tuple[Source, str, str], Alike] = {}
 
     async def serve(self) -> None:
         pause = FIRST_POLL_SECONDS
@@ -110,8 +124,10 @@ class Claiming:
         found = len(claimed)
         if claimed and (looking := source.ready(claimed)) is not None:
             claimed = await self._patience.outlive(looking)
+        took = time.monotonic() - asked_at
+        if claimed:
+            self._tallies.trip("claim", took)
         if claimed and self._context.events.wants(events.JobsClaimed):
-            took = time.monotonic() - asked_at
             self._context.events.emit(events.JobsClaimed(self._worker, len(claimed), took, source.name))
         self.take(source, claimed, asked_at)
         # Those that wait for others, too: behind them there may be more.
@@ -127,15 +143,24 @@ class Claiming:
 
     def _works(self, source: Source, claimed: Sequence[Lease], asked_at: float) -> list[Work]:
         # One loop for all of them: a call for each took a twentieth of the time of a job that does nothing.
-        works, keeps, executors, handlers = [], self._keeps, self._executors[source], source.handlers
+        works, latest = [], self._latest[source]
         for lease in claimed:
-            queue, kind = lease.queue, lease.kind
-            if queue not in keeps:
-                keeps[queue] = self._context.queue_options(queue).keep_done > 0
-            if kind not in executors:
-                executors[kind] = self.branch.executor_for(source, kind)
-            works.append(Work(lease, handlers[kind], keeps[queue], asked_at, source, executors[kind]))
+            alike = latest.get(lease[2])
+            if alike is None or alike[0] != lease[1]:
+                alike = latest[lease.kind] = self._what_is_alike(source, lease)
+            _, handler, keep, executor, tally = alike
+            works.append(Work(lease, handler, keep, asked_at, source, executor, tally))
         return works
+
+    def _what_is_alike(self, source: Source, lease: Lease) -> Alike:
+        queue, kind = lease.queue, lease.kind
+        found = self._alike.get((source, queue, kind))
+        if found is None:
+            keep = self._context.queue_options(queue).keep_done > 0
+            tally = self._tallies.of(queue if source.ours else f"{source.name}:{queue}", kind)
+            found = Alike(queue, source.handlers[kind], keep, self.branch.executor_for(source, kind), tally)
+            self._alike[source, queue, kind] = found
+        return found
 
     async def _give_back_strays(self) -> None:
         if self._patience.strays:

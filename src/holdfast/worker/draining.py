@@ -17,7 +17,7 @@ def drain(
 ) -> Steps[Drained]:
     """Ask live workers to claim no more, finish what they run, and stop: those named, or all on a host.
 
-    One that drains already, that is dead or that the registry does not know is left alone. When a worker was last seen
+    One that drains already, that is gone or that the registry does not know is left alone. When a worker was last seen
     stays as it is: only its own beat is a sign of life.
     Commits: its own. Raises: ConfigError unless workers or a host are named. After a crash: nothing happened; safe to
     repeat, and a repeat after a lost reply tells them as draining.
@@ -26,15 +26,17 @@ def drain(
         raise ConfigError("worker", 'name workers by id, or host="web1" for all that run there', named)
     known = {worker.id: worker for worker in (yield from registry.workers())}
     if named is None:
-        ids = [worker.id for worker in known.values() if worker.info.get("host") == host and worker.status != "dead"]
+        ids = [worker.id for worker in known.values() if worker.info.get("host") == host and not worker.is_gone]
     else:
         ids = list(dict.fromkeys([named] if isinstance(named, str) else named))
     left: dict[str, str] = {one: known[one].status if one in known else "unknown" for one in ids}
     alive = [one for one in ids if left[one] == "alive"]
     asked = alive if dry_run or not alive else (yield from _ask(alive, actor))
-    # What was alive and was not asked has ended since: the registry said so first.
-    ended = dict.fromkeys(alive, "dead")
-    return Drained(asked, {one: why for one, why in (left | ended).items() if one not in asked})
+    if len(asked) < len(alive):
+        # What was alive and was not asked has ended since: the registry said so first.
+        now = {worker.id: worker.status for worker in (yield from registry.workers())}
+        left |= {one: now.get(one, "unknown") for one in alive}
+    return Drained(asked, {one: why for one, why in left.items() if one not in asked})
 
 
 def _ask(ids: list[str], actor: str | None) -> Steps[list[str]]:

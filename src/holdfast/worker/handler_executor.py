@@ -6,18 +6,20 @@ import asyncio
 import contextvars
 import time
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from holdfast import events
+from holdfast import events, logs
 from holdfast.context import Context, Next
 from holdfast.errors import ConfigError, DatabaseUnavailable, TimedOut
 from holdfast.flow import Flow
 from holdfast.handlers import Registration
 from holdfast.job import Job
 from holdfast.life.expiry import must_record
+from holdfast.observe.tallies import outcome_of
 from holdfast.store import Store
+from holdfast.tracing import Tracing
 from holdfast.values.rows import Finish
 from holdfast.worker.attempt_context import rest, stepped
 from holdfast.worker.begins import Begins
@@ -37,6 +39,9 @@ class Executor(BaseExecutor):
     the application's own: their handlers' transactions run there.
     """
 
+    # What its attempts are called in traces.
+    operation = "process"
+
     def __init__(
         self, context: Context, worker: str, threads: Threads, begins: Begins | None = None, store: Store | None = None
     ) -> None:
@@ -52,22 +57,50 @@ class Executor(BaseExecutor):
         self._begins = begins
         self._expiry = Expiry(self._store.arun if begins is None else begins.run)
         self._variables = contextvars.copy_context()
+        # The same by slot, so that code knows where it runs (see `logs.py`).
+        self._by_slot: dict[Any, contextvars.Context] = {}
+        # All that runs in the worker's slots.
+        self.running: Collection[Work] = ()
+        # What makes spans of attempts, and whether of jobs without headers, too.
+        self._tracing = context.tracing
+        self._roots = context.tracing is not None and context.tracing.roots
 
-    def attempt(self, work: Work, *, in_time: bool = False) -> Coroutine[Any, Any, Ended]:
+    def attempt(self, work: Work, *, in_time: bool = False, traced: bool = False) -> Coroutine[Any, Any, Ended]:
         """Run the handler once. Whatever it raises, cancellation included, becomes an outcome: a slot lives on.
 
-        `in_time` says that it is known not to have expired. A function that returns a coroutine: each coroutine within
-        another is woken and put to sleep with it.
+        `in_time` says that it is known not to have expired, `traced` that it has its span. A function that returns a
+        coroutine: each coroutine within another is woken and put to sleep with it.
         """
         lease = work.lease
-        if lease.headers is not None and not in_time and may_expire(lease):
-            return self._attempt_in_time(work)
+        if lease.headers is not None or self._roots:
+            if not in_time and may_expire(lease):
+                return self._attempt_in_time(work)
+            if self._tracing is not None and not traced and self._tracing.wants(lease):
+                return self._attempt_traced(work, self._tracing)
         # First what few jobs have: `must_record` would be a call for each.
         if (lease.lapses or lease.max_attempts <= 1) and self._begins and must_record(lease.lapses, lease.max_attempts):
             recording = work.source.begin(lease)
             if recording is not None:
                 return self._attempt_on_record(work, self._begins, recording)
         return self._attempt(work)
+
+    async def _attempt_traced(self, work: Work, tracing: Tracing) -> Ended:
+        """Run a handler inside a span."""
+        span, before = tracing.begin([work.lease], self.worker, self.operation), self._unspanned(work)
+        self._by_slot[work.slot] = span.inside(before)
+        try:
+            ended = await self.attempt(work, in_time=True, traced=True)
+        except BaseException as error:
+            span.end("lost", error)
+            raise
+        finally:
+            self._by_slot[work.slot] = before
+        span.end(outcome_of(ended), ended.error)
+        return ended
+
+    def _unspanned(self, work: Work) -> contextvars.Context:
+        """Return the context that attempts in a slot have without a span."""
+        return self._by_slot.get(work.slot) or self._spot(work.slot)
 
     async def _attempt_in_time(self, work: Work) -> Ended:
         """Run a handler unless its job has expired."""
@@ -112,7 +145,8 @@ class Executor(BaseExecutor):
 
     async def _attempt(self, work: Work) -> Ended:
         context, handler = self._context, work.handler
-        variables = self._variables.copy()
+        # Not `_fresh`, which would be one more call for each job.
+        variables = (self._by_slot.get(work.slot) or self._spot(work.slot)).copy()
         work.started = now = time.monotonic()
         if now >= self._asks_at:
             self._ask_who_listens(now)
@@ -151,6 +185,17 @@ class Executor(BaseExecutor):
             return Ended(work, Finish(lease.id, lease.fence, "done", None, None, None, work.keep), None)
         return self._outcomes.read(self._outcomes.returned, work, value)
 
+    def _fresh(self, work: Work) -> contextvars.Context:
+        """Make the context of an attempt: that which the worker started in, and the slot."""
+        return (self._by_slot.get(work.slot) or self._spot(work.slot)).copy()
+
+    def _spot(self, slot: Any) -> contextvars.Context:
+        made = self._variables.copy()
+        made.run(logs.spot.set, logs.Spot(self.worker, slot, self.running))
+        if slot is not None:
+            self._by_slot[slot] = made
+        return made
+
     def _ask_who_listens(self, now: float) -> None:
         """Ask once for the jobs of a turn: to ask for each took a tenth of the time of a job that does nothing."""
         wants = self._context.events.wants
@@ -178,6 +223,7 @@ class Executor(BaseExecutor):
             or context.middlewares
             or must_record(lease.lapses, lease.max_attempts)
             or may_expire(lease)
+            or (self._tracing is not None and self._tracing.wants(lease))
             or context.events.wants(events.JobStarted)
         )
 
@@ -192,7 +238,7 @@ class Executor(BaseExecutor):
         except BaseException as error:
             # The payload will read no better the next time.
             return self._outcomes.dead(work, error)
-        variables = self._variables.copy()
+        variables = self._fresh(work)
         try:
             if job is None:
                 value = variables.run(handler.fn, **arguments)
@@ -235,7 +281,7 @@ class Executor(BaseExecutor):
 
         call: Next = innermost
         for middleware in reversed(self._context.middlewares):
-            call = _wrapped(middleware, call)
+            call = wrapped(middleware, call)
         return await call(job)
 
     async def _run(self, work: Work, job: Job, arguments: dict[str, Any]) -> Any:
@@ -319,7 +365,7 @@ async def within(limit: float, call: Awaitable[Any], *, since: float | None = No
         raise
 
 
-def _wrapped(middleware: Any, call_next: Next) -> Next:
+def wrapped(middleware: Any, call_next: Next) -> Next:
     async def call(job: Job) -> Any:
         return await middleware(job, call_next)
 

@@ -56,8 +56,9 @@ class Holdings:
                 # The job came round again while an attempt of ours, reaped by others, is still at it.
                 self.lose(self.held[work.key])
             self.held[work.key] = work
-            if stop := work.lease.cancel_requested:
-                # It may come with the reason.
+            stop = work.lease.cancel_requested
+            # It may come with the reason, and is not to run then. Otherwise a run hears of it itself, and cleans up.
+            if isinstance(stop, str) or (stop and work.handler.executor != "run"):
                 reason = stop if isinstance(stop, str) else "cancelled before it ran"
                 self._settle(self._outcomes.cancelled(work, reason))
             else:
@@ -104,7 +105,10 @@ class Holdings:
 
     def cancel(self, work: Work) -> None:
         """React to a cancel request: stop its handler, or end it before it starts."""
-        if self._slots.withdraw(work):
+        if work.slot is None and work.handler.executor == "run":
+            # What it did before may have to be undone: it begins with that, as one that is claimed after the request.
+            work.lease = work.lease._replace(cancel_requested=True)
+        elif self._slots.withdraw(work):
             self._settle(self._outcomes.cancelled(work, "cancelled before it ran"))
         else:
             self._slots.interrupt(work, "cancelled")

@@ -107,9 +107,10 @@ class Outcomes:
 
     def _interrupted(self, work: Work, why: Interrupt) -> Ended:
         match why:
-            case "cancelled":
+            case "cancelled" if work.handler.executor != "run":
                 return self.cancelled(work, "cancelled while it ran")
-            case "stop":
+            # A run whose body has not heard of it may have to clean up: it does so first once it is claimed again.
+            case "cancelled" | "stop":
                 return self.released(work)
             case "lost":
                 return self.lost(work)
@@ -206,11 +207,11 @@ class Outcomes:
         if flaw is not None:
             record = record.noted(f"The delay that {type_name(policy)} asks for cannot be used: {words(flaw)}")
         write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, record.to_json())
-        return Ended(work, write, self._event(events.JobRetried, work, delay, _said(record)), error)
+        return Ended(work, write, self._event(events.JobRetried, work, delay, _said(record), record.traceback), error)
 
     def _dead_letter(self, work: Work, record: ErrorRecord, error: BaseException) -> Ended:
         write = Finish(work.lease.id, work.lease.fence, "dead", None, record.to_json(), record.fingerprint)
-        return Ended(work, write, self._event(events.JobDead, work, _said(record)), error)
+        return Ended(work, write, self._event(events.JobDead, work, _said(record), record.traceback), error)
 
     # What events and records say of it
 

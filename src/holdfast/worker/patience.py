@@ -7,7 +7,7 @@ import math
 import time
 from typing import Any, TypeVar
 
-from holdfast.errors import DatabaseBusy, DatabaseUnavailable, StoreError
+from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable, LeaseLost, RunFinished, RunNotFound, StoreError
 from holdfast.events import log
 from holdfast.flow import Flow
 from holdfast.life.source import LearningFlow
@@ -22,6 +22,8 @@ ANSWER_SECONDS = 30.0
 # How often an error that no dialect knows is outlived before it is called a defect.
 STRANGE_TRIES = 3
 STRANGE_PAUSE_SECONDS = 0.1
+# What a flow may say of what it found, which is the same the next time.
+_ANSWERS = (Conflict, LeaseLost, RunFinished, RunNotFound)
 # A slot waits no longer than this, and this often, for the record that a handler begins.
 BEGIN_ANSWER_SECONDS = 5.0
 BEGIN_TRIES = 2
@@ -112,7 +114,7 @@ class Patience:
                     return await self._store.arun_once(work)
             except TimeoutError as error:
                 raise DatabaseUnavailable(f"no answer within {within:g} s") from error
-            except StoreError:
+            except (StoreError, *_ANSWERS):
                 raise
             except Exception as error:
                 # A driver may break in ways of its own when its connection does. A defect shows by repeating.

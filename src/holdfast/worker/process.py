@@ -9,6 +9,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from holdfast.errors import ConfigError, WorkerFailed
 from holdfast.events import log
 from holdfast.values.options import WorkerKeywords
+from holdfast.worker import monitor, monitor_http
+from holdfast.worker.monitor import Board, Pipe, Post, Watching
 
 if TYPE_CHECKING:
     from holdfast.store import Stores
@@ -50,31 +53,66 @@ class Application(Protocol):
     def worker(self, **options: Unpack[WorkerKeywords]) -> Worker: ...
 
 
-def main(app: Application, *, processes: int = 1, **options: Unpack[WorkerKeywords]) -> int:
+NOT_WATCHED = Watching()
+
+
+def main(
+    app: Application, *, processes: int = 1, watching: Watching = NOT_WATCHED, **options: Unpack[WorkerKeywords]
+) -> int:
     """Run workers until SIGTERM or SIGINT and return the exit code; a second signal stops at once.
 
-    Raises: SchemaMissing, SchemaMismatch, DatabaseUnavailable when the one process cannot start.
+    Raises: SchemaMissing, SchemaMismatch, DatabaseUnavailable when the one process cannot start; ConfigError where its
+    port cannot be opened.
     """
     if processes == 1:
-        return run_one(app, **options)
+        return _run_watched(app, watching, options) if watching.wanted else run_one(app, **options)
     if any(store.in_memory for store in app.stores):
         raise ConfigError("processes", "a database in memory belongs to one process", processes)
-    return Supervisor(processes, lambda parent: _child(app, options, parent)).run()
+    return Supervisor(processes, lambda parent, post: _child(app, options, parent, post), watching).run()
 
 
-def run_one(app: Application, *, parent: int | None = None, **options: Unpack[WorkerKeywords]) -> int:
-    """Run one worker in this process; one with a parent stops when that is gone."""
+def _run_watched(app: Application, watching: Watching, options: WorkerKeywords) -> int:
+    """Run one worker whose process answers for itself."""
+    board = Board()
+    server = _listen(watching)
+    if server is not None:
+        monitor_http.serve(server, board)
+
+    def post(report: monitor.Report) -> bool:
+        board.take(report)
+        monitor.touch(watching.heartbeat_file)
+        return True
+
+    try:
+        return run_one(app, post=post, **options)
+    finally:
+        if server is not None:
+            server.close()
+
+
+def _listen(watching: Watching) -> socket.socket | None:
+    if watching.http is None:
+        return None
+    server = monitor_http.listen(watching.http)
+    log.info("%s at %s", monitor_http.PAGES, monitor_http.name_of(server))
+    return server
+
+
+def run_one(
+    app: Application, *, parent: int | None = None, post: Post | None = None, **options: Unpack[WorkerKeywords]
+) -> int:
+    """Run one worker in this process; one with a parent stops when that is gone. `post` takes its reports."""
     worker = app.worker(**options)
     _collect_less_often()
     try:
-        _run(_with_signals(worker, parent))
+        _run(_with_signals(worker, parent, post))
     except WorkerFailed:
         # It was logged where it happened.
         return 1
     return 0
 
 
-async def _with_signals(worker: Worker, parent: int | None) -> None:
+async def _with_signals(worker: Worker, parent: int | None, post: Post | None) -> None:
     loop = asyncio.get_running_loop()
     seen: list[int] = []
 
@@ -87,11 +125,15 @@ async def _with_signals(worker: Worker, parent: int | None) -> None:
 
     # Not the loop's own handlers: those say nothing while a handler blocks the loop.
     before = {number: signal.signal(number, on_signal) for number in SIGNALS}
-    orphaned = asyncio.create_task(_stop_when_orphaned(worker, parent))
+    beside = [asyncio.create_task(_stop_when_orphaned(worker, parent))]
+    if post is not None:
+        beside.append(asyncio.create_task(monitor.report(worker, post)))
     try:
         await worker.run()
     finally:
-        orphaned.cancel()
+        for task in beside:
+            task.cancel()
+        await asyncio.wait(beside)
         if worker.handlers_left:
             # Closing the loop would wait for ever for handlers that ignore their cancellation.
             _leave(1)
@@ -148,20 +190,29 @@ def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _child(app: Application, options: WorkerKeywords, parent: int) -> int:
+def _child(app: Application, options: WorkerKeywords, parent: int, post: Post | None) -> int:
     try:
-        return run_one(app, parent=parent, **options)
+        return run_one(app, parent=parent, post=post, **options)
     except Exception as error:
         log.error("worker process %d: %s", os.getpid(), error)
         return int(getattr(error, "exit_code", 1))
 
 
 class Supervisor:
-    """Keeps `count` children alive, passes signals on, and starts a new child where one died."""
+    """Keeps `count` children alive, passes signals on, and starts a new child where one died.
 
-    def __init__(self, count: int, child: Callable[[int], int]) -> None:
+    Where they are watched, it answers for all of them: between two looks at its children, because a process with
+    threads must not fork.
+    """
+
+    def __init__(self, count: int, child: Callable[[int, Post | None], int], watching: Watching = NOT_WATCHED) -> None:
         self._count = count
         self._child = child
+        self._watching = watching
+        self._board = Board()
+        self._server: socket.socket | None = None
+        # What children say, by the end of the pipe that is ours.
+        self._pipes: dict[int, monitor.Lines] = {}
         # By pid, when each child was started; and when to start those that are to follow.
         self._children: dict[int, float] = {}
         self._due: list[float] = []
@@ -179,13 +230,53 @@ class Supervisor:
         for number in SIGNALS:
             signal.signal(number, self._pass_on)
         self._due = [0.0] * self._count
+        self._server = _listen(self._watching)
         while self._children or (self._due and not self._stopping):
             self._start_due()
-            select.select([reader], [], [], self._until_due())
+            heard = self._wait(reader)
             with suppress(BlockingIOError):
                 os.read(reader, 1024)
+            self._hear(heard)
             self._collect_ended()
         return self._code
+
+    def _wait(self, reader: int) -> list[Any]:
+        """Wait for a signal, a child's report, a client, or the moment when a child is to be started."""
+        ends: list[Any] = [reader, *self._pipes, *([] if self._server is None else [self._server])]
+        within = self._until_due()
+        if self._watching.wanted:
+            within = monitor.REPORT_SECONDS if within is None else min(within, monitor.REPORT_SECONDS)
+        return select.select(ends, [], [], within)[0]
+
+    def _hear(self, heard: list[Any]) -> None:
+        for end in heard:
+            if self._server is not None and end is self._server:
+                monitor_http.accept(end, self._board)
+            elif end in self._pipes:
+                self._hear_child(end)
+        if self._watching.heartbeat_file is not None and not self._board.silent():
+            monitor.touch(self._watching.heartbeat_file)
+
+    def _hear_child(self, end: int) -> None:
+        said = os.read(end, 1 << 16)
+        if said:
+            self._pipes[end].feed(said)
+        else:
+            self._hang_up(end)
+
+    def _hear_the_last_of(self, pid: int) -> None:
+        """Read what a child that is gone has said; what its handlers have forked may still hold its end open."""
+        for end in [end for end, lines in self._pipes.items() if lines.pid == pid]:
+            os.set_blocking(end, False)
+            with suppress(BlockingIOError):
+                while said := os.read(end, 1 << 16):
+                    self._pipes[end].feed(said)
+            self._hang_up(end)
+
+    def _hang_up(self, end: int) -> None:
+        # The child is gone, and with it what it said of itself.
+        self._board.gone(self._pipes.pop(end).pid)
+        os.close(end)
 
     def _start_due(self) -> None:
         now = time.monotonic()
@@ -207,6 +298,7 @@ class Supervisor:
 
     def _after(self, pid: int, code: int) -> None:
         started = self._children.pop(pid, None)
+        self._hear_the_last_of(pid)
         if started is None or code == 0 or self._stopping:
             return
         if code in HOPELESS_EXIT_CODES:
@@ -224,18 +316,22 @@ class Supervisor:
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
+        ends = os.pipe() if self._watching.wanted else None
         # A signal between fork and the lines after it would reach a parent that does not know its child yet, or a
         # child that still thinks it is the parent.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         pid = os.fork()
         if pid:
             self._children[pid] = time.monotonic()
+            if ends is not None:
+                os.close(ends[1])
+                self._pipes[ends[0]] = monitor.Lines(pid, self._board)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             return
         code = 1
         try:
             self._become_child()
-            code = self._child(parent)
+            code = self._child(parent, None if ends is None else self._way_up(ends))
         finally:
             _leave(code)
 
@@ -246,6 +342,14 @@ class Supervisor:
         for number in (*SIGNALS, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    def _way_up(self, ends: tuple[int, int]) -> Post:
+        """Close what is the parent's, and give what a child reports with."""
+        for end in (ends[0], *self._pipes):
+            os.close(end)
+        if self._server is not None:
+            self._server.close()
+        return Pipe(ends[1]).post
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         self._stopping = True

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from holdfast import events
 from holdfast.errors import StoreError, redact
 from holdfast.flow import Flow
-from holdfast.inbox import Consumer, Incoming
+from holdfast.inbox import Consumer, Incoming, Resuming
 from holdfast.values.failure import type_name, words
 from holdfast.values.rows import Enqueued
 from holdfast.worker.outage import refused
@@ -41,6 +41,7 @@ class Received(Protocol):
     @property
     def queue(self) -> str: ...
     def consumer(self) -> Consumer: ...
+    def position(self, stream: str) -> Flow[int | None]: ...
     def storing(
         self, messages: Sequence[Incoming], *, cut: bool = False
     ) -> tuple[Flow[list[Enqueued]], list[tuple[Incoming, str]]]: ...
@@ -64,7 +65,7 @@ class Receiving:
         self,
         received: Received,
         worker: str,
-        outlive: Callable[[Flow[list[Enqueued]]], Coroutine[Any, Any, list[Enqueued]]],
+        outlive: Callable[[Flow[Any]], Coroutine[Any, Any, Any]],
         emit: Callable[[events.Event], None],
         stopping: asyncio.Event,
         wake: Callable[[], None],
@@ -84,6 +85,10 @@ class Receiving:
         while not self._stopping.is_set():
             consumer = self._received.consumer()
             try:
+                if isinstance(consumer, Resuming):
+                    # Interrupted by a stop only: without it messages would be left out.
+                    position = await self._asked(self._outlive(self._received.position(consumer.stream)))
+                    consumer.resume(position)
                 await self._asked(consumer.open(), ANSWER_SECONDS)
                 while not self._stopping.is_set():
                     await self._turn(consumer)

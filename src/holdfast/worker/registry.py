@@ -1,32 +1,73 @@
-"""The worker registry as flows: who is alive, draining or dead."""
+"""The worker registry as flows: who is alive, draining, stopped or dead."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Literal
 
-from holdfast.flow import Steps, ask, flow
+from holdfast.flow import Flow, Steps, ask, flow
+from holdfast.observe import Folded, note
+from holdfast.values.ids import new_id
 from holdfast.values.payload import decode_value
 from holdfast.values.rows import WorkerStatus, when
 from holdfast.values.views import WorkerInfo
 
+# Three missed beats: a worker beats every 10 seconds.
+SILENT = timedelta(seconds=30)
 
-@flow
-def beat(worker: str, info: str) -> Steps[WorkerStatus]:
+
+def status_of(worker: WorkerInfo) -> str:
+    """Tell a worker that says it is there from one that only said so."""
+    return "silent" if not worker.is_gone and worker.silent_for > SILENT else worker.status
+
+
+def up(worker: WorkerInfo) -> timedelta:
+    """Tell how long a worker has been there: until now, or until its last beat when it may be gone."""
+    until_seen = worker.seen_at - worker.started_at
+    return until_seen if status_of(worker) in ("silent", "stopped", "dead") else until_seen + worker.silent_for
+
+
+def beat(worker: str, info: str, counted: Folded | None = None) -> Flow[WorkerStatus]:
     """Record a sign of life and return the status that the registry holds; a draining worker stays draining.
 
+    What was counted since the last beat is written in the same transaction, once, however often it is repeated.
     Commits: its own. After a crash: the worker falls silent and is buried by another.
     """
-    [[status]] = yield from ask("beat", id=worker, info=info, alone=True)
+    return _beat(worker, info, counted, new_id())
+
+
+@flow
+def _beat(worker: str, info: str, counted: Folded | None, row_id: str) -> Steps[WorkerStatus]:
+    [[status]] = yield from ask("beat", id=worker, info=info, alone=not counted)
+    if counted:
+        yield from note(worker, counted, row_id)
     return status  # type: ignore[no-any-return]
 
 
 @flow
-def mark(worker: str, status: WorkerStatus) -> Steps[bool]:
+def mark(worker: str, status: Literal["alive", "draining", "dead"]) -> Steps[bool]:
     """Set a worker's status; False when the registry does not know it.
 
     Commits: its own.
     """
     rows = yield from ask("worker_mark", id=worker, status=status, alone=True)
+    return bool(rows)
+
+
+def leave(worker: str, counted: Folded | None = None) -> Flow[bool]:
+    """Note that a worker has stopped by itself; False when the registry does not know it.
+
+    What was counted since its last beat is written in the same transaction, once, however often it is repeated.
+    Commits: its own. After a crash: it falls silent, and is buried by another.
+    """
+    return _leave(worker, counted, new_id())
+
+
+@flow
+def _leave(worker: str, counted: Folded | None, row_id: str) -> Steps[bool]:
+    rows = yield from ask("worker_stopped", id=worker, alone=not counted)
+    if counted:
+        yield from note(worker, counted, row_id)
     return bool(rows)
 
 
@@ -42,7 +83,7 @@ def bury(silent: timedelta) -> Steps[list[str]]:
 
 @flow
 def forget(older: timedelta) -> Steps[int]:
-    """Delete dead workers that were last seen longer ago than this.
+    """Delete workers that are gone and were last seen longer ago than this.
 
     Commits: its own.
     """

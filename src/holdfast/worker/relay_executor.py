@@ -22,6 +22,11 @@ from holdfast.worker.handler_executor import loop_runs, within
 from holdfast.worker.route_source import Delivery, RouteSource, size_of
 from holdfast.worker.work import Ended, Work
 
+# How often a delivery may be under way when its sink goes away before that counts as its fault.
+FREE_LOSSES = 3
+# Of how many deliveries that is remembered, the latest ones.
+LOSSES_KEPT = 10_000
+
 
 class Parcel(NamedTuple):
     """A delivery, and the message that it is."""
@@ -34,6 +39,11 @@ class RelayExecutor(BulkExecutor):
     """Delivers the messages of routes for one worker; works of one key that wait behind each other go together."""
 
     takes_stints = True
+    operation = "send"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._losses = Losses()
 
     def batch_of(self, first: Work) -> int:
         lease, most = first.lease, _delivery(first).route.batch
@@ -42,8 +52,17 @@ class RelayExecutor(BulkExecutor):
         # A call that raises fails all its messages. The smaller the next one, the fewer suffer from one of them.
         return max(1, most // int(SHRINKS_BY ** min(lease.attempt - 1, 9)))
 
+    def goes_with(self, first: Work, other: Work) -> bool:
+        if other.handler is not first.handler:
+            return False
+        one, two = first.lease, other.lease
+        # Nearly all: none of them was tried before.
+        if one.attempt == two.attempt == 1 and not one.lapses and not two.lapses:
+            return True
+        return self.batch_of(other) == self.batch_of(first)
+
     async def _together(self, works: Sequence[Work]) -> list[Ended]:
-        self._variables.copy().run(self._start, works)
+        self._fresh(works[0]).run(self._start, works)
         ends: list[Ended] = []
         parcels, unreadable, behind = _read(works)
         stopped: set[str] = set()
@@ -68,13 +87,14 @@ class RelayExecutor(BulkExecutor):
     async def _sent(self, parcels: Sequence[Parcel], stopped: set[str]) -> list[Ended]:
         """Make one call of the sink. Keys behind which nothing may be sent any more are added to `stopped`."""
         first = parcels[0].work
-        delivery, breaker = _delivery(first), cast("RouteSource", first.source).breaker
+        delivery = _delivery(first)
+        breaker = cast("RouteSource", first.source).breaker_for(first.lease.kind)
         probes, ticket = breaker.is_open, breaker.enter()
         if ticket is None:
             return self._given_back(parcels, stopped)
         try:
             sending = within(delivery.timeout, delivery.route.sink.send([one.message for one in parcels]))
-            outcomes = _checked(await stepped(self._variables.copy(), sending), len(parcels))
+            outcomes = _checked(await stepped(self._fresh(first), sending), len(parcels))
         except SinkDown as down:
             breaker.down(ticket, *_said_by(down))
             return self._given_back(parcels, stopped)
@@ -88,26 +108,39 @@ class RelayExecutor(BulkExecutor):
         except BaseException as error:
             breaker.left(ticket) if isinstance(error, asyncio.CancelledError) else breaker.up(ticket)
             return self._all_failed(parcels, error, stopped)
-        if all(isinstance(one, Failed) and one.unknown for one in outcomes):
+        lost = next((one for one in outcomes if isinstance(one, Failed) and one.lost), None)
+        if lost is None and all(isinstance(one, Failed) and one.unknown for one in outcomes):
             # Nothing was confirmed and nothing refused: nobody may be there, as in an outage that cuts no connection.
-            breaker.down(ticket, words(cast("Failed", outcomes[0]).reason))
-            if probes:
-                return self._put_off(parcels, outcomes, stopped)
-        else:
+            lost = cast("Failed", outcomes[0])
+        if lost is None:
             breaker.up(ticket)
-        return self._judged_each(parcels, outcomes, stopped)
+        else:
+            breaker.down(ticket, words(lost.reason))
+        return self._judged_each(parcels, outcomes, stopped, probes=probes and lost is not None)
 
     # What came of it
 
-    def _judged_each(self, parcels: Sequence[Parcel], outcomes: Sequence[Outcome], stopped: set[str]) -> list[Ended]:
+    def _judged_each(
+        self, parcels: Sequence[Parcel], outcomes: Sequence[Outcome], stopped: set[str], *, probes: bool
+    ) -> list[Ended]:
         ends: list[Ended] = []
         for (work, message), outcome in zip(parcels, outcomes, strict=True):
+            if isinstance(outcome, Delivered) and work.interrupt is None:
+                ends.append(self._outcomes.read(self._outcomes.done, work, outcome.receipt))
+                continue
             if isinstance(outcome, Failed) and message.key in stopped and work.interrupt is None:
                 # It was not its turn.
                 ends.append(self._outcomes.released(work))
                 continue
             if message.key is not None and not isinstance(outcome, Delivered):
                 stopped.add(message.key)
+            if isinstance(outcome, Failed) and work.interrupt is None and (outcome.lost or outcome.unknown):
+                if probes:
+                    ends.append(self._put_off(work, outcome))
+                    continue
+                if outcome.lost and self._losses.is_free(work.lease.id):
+                    ends.append(self._outcomes.released(work))
+                    continue
             ends.append(self._outcomes.read(self._end_of, work, outcome))
         return ends
 
@@ -133,19 +166,32 @@ class RelayExecutor(BulkExecutor):
         stopped.update(one.message.key for one in parcels if one.message.key is not None)
         return [self._outcomes.released(one.work) for one in parcels]
 
-    def _put_off(self, parcels: Sequence[Parcel], outcomes: Sequence[Outcome], stopped: set[str]) -> list[Ended]:
+    def _put_off(self, work: Work, outcome: Failed) -> Ended:
         """Try a probe of which nothing was heard again later, with its attempts.
 
         Later, so that the next probe has other messages: one that breaks the connection must not be every probe.
         """
-        ends: list[Ended] = []
-        for (work, message), outcome in zip(parcels, outcomes, strict=True):
-            if message.key is not None:
-                stopped.add(message.key)
-            reason = words(cast("Failed", outcome).reason)
-            delay, _ = delay_by(1, work.handler.options.retry)
-            ends.append(self._outcomes.put_off(work, delay, reason))
-        return ends
+        delay, _ = delay_by(1, work.handler.options.retry)
+        return self._outcomes.put_off(work, delay, words(outcome.reason))
+
+
+class Losses:
+    """How often each delivery was under way when its sink went away, as far as this relay remembers.
+
+    An outage is not the fault of a message, and uses none of its attempts. But one that makes its receiver hang up
+    would be sent for ever: after a few times it uses them.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def is_free(self, delivery: str) -> bool:
+        """Note that a delivery was under way; tell whether that is the outage's fault still."""
+        count = self._counts.pop(delivery, 0) + 1
+        self._counts[delivery] = count
+        if len(self._counts) > LOSSES_KEPT:
+            del self._counts[next(iter(self._counts))]
+        return count <= FREE_LOSSES
 
 
 def _read(works: Sequence[Work]) -> tuple[list[Parcel], list[tuple[Work, BaseException]], list[Work]]:

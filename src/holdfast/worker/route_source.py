@@ -53,6 +53,9 @@ class RouteSource(JobsSource):
         self._most_bytes = delivery.route.in_flight_bytes
         self._average = 0.0
 
+    def breaker_for(self, kind: str) -> Breaker:
+        return self.breaker
+
     def turns(self) -> list[str | None]:
         return [] if self.breaker.room() == 0 else super().turns()
 

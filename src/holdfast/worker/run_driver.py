@@ -11,24 +11,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast import runs
-from holdfast.errors import (
-    Conflict,
-    DatabaseBusy,
-    DatabaseUnavailable,
-    LeaseLost,
-    NonDeterminism,
-    PayloadError,
-)
+from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable, LeaseLost, NonDeterminism, PayloadError
 from holdfast.runs import CANCEL, Awaits, EffectThere, Entry, Kind, Recorded, Wanted
 from holdfast.values.failure import fatal_in
 from holdfast.values.retry import delay_by
 from holdfast.values.rows import Lease
 from holdfast.worker.handler_threads import NoThread
+from holdfast.worker.run_remote import LINGER_SECONDS, RemoteSteps
 from holdfast.worker.run_verdicts import (
     Broken,
     Lost,
@@ -42,20 +37,20 @@ from holdfast.worker.run_verdicts import (
     is_being_cancelled,
 )
 from holdfast.worker.step_calls import Effect
-from holdfast.workflows import AttemptFailed, Body, NewRun, Operation, encoded, start, waits_of
+from holdfast.worker.step_turns import Doing
+from holdfast.workflows import AttemptFailed, Body, NewRun, Operation, encoded, start_children, timer_number, waits_of
 
 # A run whose next deadline is nearer than this keeps its lease and waits here.
 STAY_SECONDS = 1.0
-# How long a run with many children stays for the next one to end, once some have: each claim replays its journal.
-LINGER_SECONDS = 0.3
 # After what time something is tried again that failed for no fault of the run's.
 PAUSE_SECONDS = 0.5
 
 
-class RunDriver:
+class RunDriver(RemoteSteps):
     """Drives one run from its claim until it is over, waits, or is taken away; `verdict` is what it came to."""
 
     def __init__(self, means: Means, lease: Lease, body: Body, new_run: Callable[[Operation], NewRun]) -> None:
+        super().__init__()
         self._means = means
         self._lease = lease
         self._run = lease.job_id
@@ -64,14 +59,13 @@ class RunDriver:
         self._loop = asyncio.get_running_loop()
         self.verdict: asyncio.Future[Verdict] = self._loop.create_future()
         # Threads take places, too: those of transactions.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._seq = 0
         self._places: deque[Place] = deque()
         self._by_seq: dict[int, Place] = {}
         # The places of what the body said without waiting for it.
         self._said: set[int] = set()
-        # By key: what is being done for operations, each a task of the worker's loop.
-        self._doing: dict[str, asyncio.Task[None]] = {}
+        self._doing: dict[str, Doing] = {}
         self._spawned = 0
         # By key: operations that wait for something in the inbox, and those that wait for their next attempt.
         self._asked: dict[str, Operation] = {}
@@ -82,20 +76,23 @@ class RunDriver:
         self._looked = False
         self._rung: set[int] = set()
         self._alarm: asyncio.TimerHandle | None = None
-        self._linger_until = 0.0
+        # Whether the body is told something as soon as the loop comes round.
+        self._telling = False
         self._closed = False
 
     # From outside
 
     def begin(self, rows: Sequence[Recorded], make: Callable[[], Coroutine[Any, Any, Any]], variables: Any) -> None:
         """Replay what was recorded, and go on from there; in a callback of the worker's loop."""
+        self._variables = variables
         self._seq = rows[-1].seq if rows else 0
-        self._rung = {int(row.key.partition(":")[2]) for row in rows if row.kind == "timer"}
         # One that is claimed for the first time can have got nothing that it waits for.
         self._looked = not rows and self._lease.fence <= 1
         try:
-            self._body.replay(rows, make, variables)
-            if self._body.began is not None and not rows:
+            self._rung = {timer_number(row) for row in rows if row.kind == "timer"}
+            self._body.replay(rows, make, variables.copy())
+            self._find_orphans()
+            if self._body.began is not None and not self._seq:
                 self._record("begin", "begin", value=msgspec.json.encode(self._body.began).decode())
             self._go_on()
         except BaseException as error:
@@ -127,7 +124,7 @@ class RunDriver:
         if not self._closed:
             self._by_seq[row.seq].row = row
             self._said.discard(row.seq)
-            self._loop.call_soon(self._tell)
+            self._tell_soon()
 
     def lost_lease(self) -> None:
         self._end(Lost())
@@ -146,10 +143,16 @@ class RunDriver:
 
     # Telling the body
 
+    def _tell_soon(self) -> None:
+        if not self._telling:
+            self._telling = True
+            self._loop.call_soon(self._tell, context=self._variables)
+
     def _tell(self) -> None:
         """Tell the body what is committed, in the order of places; in a callback of the worker's loop."""
+        self._telling = False
         try:
-            while not self._closed and self._places and (self._places[0].row or self._places[0].given_up):
+            while not self._closed and self._places and self._places[0].ready:
                 place = self._places.popleft()
                 self._by_seq.pop(place.seq, None)
                 if place.row is not None:
@@ -166,10 +169,7 @@ class RunDriver:
             self._do(self._body.operations[row.key])
 
     def _fail(self, error: BaseException) -> None:
-        if isinstance(error, NonDeterminism):
-            self._end(Stuck(error))
-        else:
-            self._end(Broken(error))
+        self._end(Stuck(error) if isinstance(error, NonDeterminism) else Broken(error))
 
     def _end(self, verdict: Verdict) -> None:
         if not self.verdict.done():
@@ -180,7 +180,8 @@ class RunDriver:
 
     def _go_on(self) -> None:
         """Begin with what the body has asked for since; end, wait or park where nothing is under way."""
-        self._begin_fresh()
+        if self._body.fresh:
+            self._begin_fresh()
         self._drop_cancelled()
         if self._body.over:
             self._wind_up()
@@ -219,11 +220,12 @@ class RunDriver:
             elif op.kind == "child":
                 self._asked[op.key] = op
                 children.append(op)
-            else:
+            elif op.kind != "remote":
                 self._said.add(self._record(op.kind, op.key, value=op.args[0] if op.args else None))
+        self._begin_remotes([op for op in fresh if op.kind == "remote" and not op.done])
         if children:
             self._spawned += 1
-            self._spawn(f"!children:{self._spawned}", self._start_children(children))
+            self._spawn(f"!children:{self._spawned}", self._start_children, children)
 
     def _drop_cancelled(self) -> None:
         """Stop what is done for branches of the body that were cancelled; late results are of no use."""
@@ -233,11 +235,12 @@ class RunDriver:
             self._doing.pop(key).cancel()
         for key in [key for key, op in self._asked.items() if op.future.cancelled()]:
             self._stop_child(self._asked.pop(key))
+        self._drop_remotes()
 
     def _stop_child(self, op: Operation) -> None:
         if op.kind == "child":
             run = self._new_run(op)
-            self._spawn(f"!stop:{op.key}", self._means.stop_run(run.key, run.workflow))
+            self._spawn(f"!stop:{op.key}", self._means.stop_run, run.key, run.workflow)
 
     # Places and records
 
@@ -249,18 +252,9 @@ class RunDriver:
             self._by_seq.update((place.seq, place) for place in places)
         return places
 
-    def _record(
-        self,
-        kind: Kind,
-        key: str,
-        *,
-        ok: int = 1,
-        value: str | None = None,
-        op: Operation | None = None,
-        began: float | None = None,
-    ) -> int:
+    def _record(self, kind: Kind, key: str, **said: Any) -> int:
         [place] = self._reserve()
-        self._means.writer.add(self, self._entry(place, kind, key, ok=ok, value=value, op=op, began=began))
+        self._means.writer.add(self, self._entry(place, kind, key, **said))
         return place.seq
 
     def _entry(
@@ -281,17 +275,22 @@ class RunDriver:
 
     # Steps
 
-    def _spawn(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(self._done_with(key, work), name=f"holdfast-run {key}")
-        self._doing[key] = task
+    def _spawn(self, key: str, work: Callable[..., Coroutine[Any, Any, None]], *given: Any) -> None:
+        # Each in a copy of the run's own context: what a step sets is for itself, and never for another run.
+        doing = self._doing[key] = Doing(partial(self._done_with, key, work, *given), self._variables.copy())
+        self._means.calls.turns.add(doing)
 
-    async def _done_with(self, key: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.current_task()
+    async def _done_with(self, key: str, work: Callable[..., Coroutine[Any, Any, None]], *given: Any) -> None:
+        doing = self._doing.get(key)
         try:
-            await work
+            await work(*given)
         except LeaseLost:
             self._end(Lost())
         except asyncio.CancelledError:
+            if doing is not None and not doing.dropped:
+                # Nothing would ever come of it: the body would wait in vain.
+                reason = f"{key} was cancelled, and not by its run: does it cancel the task that it is in?"
+                self._end(Broken(RuntimeError(reason)))
             raise
         except Conflict as error:
             # A child of this key was started with other arguments.
@@ -299,17 +298,20 @@ class RunDriver:
         except BaseException as error:
             self._end(Broken(error))
         finally:
-            if self._doing.get(key) is task:
+            if doing is not None and self._doing.get(key) is doing:
                 del self._doing[key]
-            if not self._closed:
-                self._loop.call_soon(self._tell)
+            # Where the next place is being written, the body is told then.
+            if not self._closed and (self._body.over or not self._places or self._places[0].ready):
+                self._tell_soon()
 
     def _do(self, op: Operation) -> None:
         """Make the next attempt of an operation; one that has failed waits for its time."""
         if op.attempt and op.due > self._means.clock.now():
             self._later.append(op)
+        elif op.kind == "remote":
+            self._dispatch([op])
         else:
-            self._spawn(op.key, self._transact(op) if op.kind == "tx" else self._step(op))
+            self._spawn(op.key, self._transact if op.kind == "tx" else self._step, op)
 
     async def _step(self, op: Operation) -> None:
         began = time.monotonic()
@@ -321,7 +323,7 @@ class RunDriver:
             self._failed(op, error, began)
         except NoThread:
             await asyncio.sleep(PAUSE_SECONDS)
-            self._loop.call_soon(self._again, op)
+            self._loop.call_soon(self._again, op, context=self._variables)
         except BaseException as error:
             self._failed(op, error, began)
         else:
@@ -333,51 +335,42 @@ class RunDriver:
 
         def entry(value: Any) -> Entry:
             written = encoded(value, op, self._means.payload_limit)
-            if self._closed or op.done:
-                raise asyncio.CancelledError
-            place[:] = self._reserve()
+            # Under the lock: a thread that was left to itself must take no place, as nobody says what came of it.
+            with self._lock:
+                if self._closed or op.done or effect.given_up:
+                    raise asyncio.CancelledError
+                place[:] = self._reserve()
             return self._entry(place[0], "tx", op.key, value=written, op=op, began=began)
 
         while True:
             effect = Effect()
             try:
                 await self._means.calls.transact(op, effect, entry, doubtful)
-            except EffectThere as there:
-                self._give_up(place)
-                self._insert(there.row)
-                return
-            except (DatabaseUnavailable, DatabaseBusy):
-                # It may have been committed: the next try finds its row then.
-                self._give_up(place)
-                doubtful = True
-                await asyncio.sleep(PAUSE_SECONDS)
-            except NoThread:
-                await asyncio.sleep(PAUSE_SECONDS)
-            except asyncio.CancelledError as error:
-                self._give_up(place)
-                if self._closed or op.done or is_being_cancelled():
-                    raise
-                self._failed(op, error, began)
-                return
             except BaseException as error:
-                self._give_up(place)
-                if isinstance(error, LeaseLost):
-                    raise
-                self._failed(op, error, began)
-                return
+                with self._lock:
+                    effect.given_up = True
+                    self._give_up(place)
+                if isinstance(error, EffectThere):
+                    self._insert(error.row)
+                    return
+                if not isinstance(error, (DatabaseUnavailable, DatabaseBusy, NoThread)):
+                    stops = self._closed or op.done or is_being_cancelled()
+                    if isinstance(error, LeaseLost) or (isinstance(error, asyncio.CancelledError) and stops):
+                        raise
+                    self._failed(op, error, began)
+                    return
+                # It may have been committed: the next try finds its row then.
+                doubtful = doubtful or not isinstance(error, NoThread)
             else:
                 made: Any = effect.entry
                 self.committed(made.row._replace(at=effect.at))
                 return
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def _insert(self, row: Recorded) -> None:
         """Tell the body of a row that was found: it stands where it was written, before all that is told now."""
         with self._lock:
             self._places.appendleft(Place(row.seq, row))
-
-    def _give_up(self, places: Sequence[Place]) -> None:
-        for place in places:
-            place.given_up = True
 
     def _failed(self, op: Operation, error: BaseException, began: float) -> None:
         """Record a failed attempt: the last one, or one after which the step is made again."""
@@ -406,11 +399,12 @@ class RunDriver:
         deadline = self._deadline()
         if deadline is not None:
             wait = max(0.0, deadline - self._means.clock.now())
-            self._alarm = self._loop.call_later(min(wait, 3600.0), self._ring, deadline, wait > 3600.0)
+            soon, far = min(wait, 3600.0), wait > 3600.0
+            self._alarm = self._loop.call_later(soon, self._ring, deadline, far, context=self._variables)
 
     def _deadline(self) -> float | None:
         timer = self._body.loop.next_timer()
-        times = [op.due for op in self._later if not op.done]
+        times = [op.due for op in self._later if not op.done] + self._remote_deadlines()
         if timer is not None and timer[1] not in self._rung:
             times.append(timer[0])
         return min(times, default=None)
@@ -429,13 +423,14 @@ class RunDriver:
             for op in due:
                 op.due = 0.0
                 self._again(op)
+            self._time_out(deadline)
         self._set_alarm()
 
     # The inbox
 
     def _awaits(self) -> Awaits:
         waiting = [op for op in self._asked.values() if not op.done]
-        return Awaits(waits_of(waiting), any(op.kind == "child" for op in waiting))
+        return Awaits(waits_of(waiting), any(op.kind == "child" for op in waiting), self._waits_for_remotes())
 
     def _take(self) -> None:
         if self._taking:
@@ -443,7 +438,7 @@ class RunDriver:
             return
         self._taking = True
         self._looked = True
-        self._spawn("!take", self._take_all())
+        self._spawn("!take", self._take_all)
 
     async def _take_all(self) -> None:
         """Take what there is in the inbox for the operations that wait, and a request to stop."""
@@ -451,12 +446,14 @@ class RunDriver:
             again = True
             while again and not self._closed:
                 self._take_again = False
+                await self._collect()
                 wanted = [Wanted(op.name, op.key, op.kind) for op in self._asked.values() if not op.done]
                 if not self._body.cancelled:
                     wanted.insert(0, Wanted(CANCEL, "cancel", "cancel"))
                 wanted = wanted[: runs.TAKEN_AT_ONCE]
                 if not wanted:
-                    return
+                    again = self._take_again
+                    continue
                 places = self._reserve(len(wanted))
                 taking = runs.take(self._run, self._lease.fence, wanted, places[0].seq, self._means.worker)
                 rows: list[Recorded] = await self._means.insist(taking)
@@ -467,28 +464,31 @@ class RunDriver:
                     self._linger_until = time.monotonic() + LINGER_SECONDS
                 for row in rows:
                     self._asked.pop(row.key, None)
-                again = self._take_again or len(rows) == len(wanted)
+                again = self._take_again or len(rows) == len(wanted) > 0
         finally:
             self._taking = False
 
     async def _start_children(self, children: Sequence[Operation]) -> None:
         """Start the runs of children; those that an earlier attempt has started are found."""
-        await self._means.insist(start([self._new_run(op) for op in children]))
+        new = [self._new_run(op) for op in children]
+        await self._means.insist(start_children(self._run, self._lease.fence, new))
+        for op in [op for op in children if op.future.cancelled()]:
+            # When its branch was cancelled there was nobody yet to be told.
+            self._stop_child(op)
         if self._lease.fence > 1:
             # They may have been started before, and have ended.
             self._looked = False
-
-    # Parking
 
     def _park(self, deadline: float | None) -> None:
         """Give the lease back, where nothing is left but to wait for longer than a moment."""
         awaits, now = self._awaits(), self._means.clock.now()
         if deadline is not None and deadline - now <= STAY_SECONDS:
+            self._peek_soon(awaits.remotes)
             return
-        if awaits.children and time.monotonic() < self._linger_until:
-            self._loop.call_later(LINGER_SECONDS / 3, self.look)
+        if (awaits.children or awaits.remotes) and time.monotonic() < self._linger_until:
+            self._loop.call_later(LINGER_SECONDS / 3, self.look, context=self._variables)
             return
-        if deadline is None and not awaits.signals and not awaits.children:
+        if deadline is None and awaits == Awaits():
             reason = "The body waits for nothing that could ever come: no step, timer, signal or child is under way."
             self._end(Stuck(NonDeterminism(reason)))
             return

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast import events, runs
 from holdfast.bound import Bound, continuing
-from holdfast.context import Context
-from holdfast.errors import DatabaseBusy, DatabaseUnavailable, RunFinished, RunNotFound
+from holdfast.context import Context, Next
+from holdfast.errors import (
+    Conflict,
+    DatabaseBusy,
+    DatabaseUnavailable,
+    RunFinished,
+    RunNotFound,
+    StoreError,
+)
 from holdfast.flow import Flow, Steps, flow
-from holdfast.runs import RUN_HEADER, STUCK, Recorded
+from holdfast.job import Job
+from holdfast.lines import LinedLease
+from holdfast.remote import Engine
+from holdfast.runs import RUN, RUN_HEADER, STUCK, Recorded
 from holdfast.store import Store
 from holdfast.values.failure import words
 from holdfast.values.ids import new_id
 from holdfast.values.payload import decode_value
-from holdfast.values.rows import Continued, Park, when
+from holdfast.values.rows import TRACE_HEADERS, Continued, Lease, Park, when
+from holdfast.worker.attempt_context import stepped
 from holdfast.worker.begins import Begins
 from holdfast.worker.checkpoint_writer import CheckpointWriter
 from holdfast.worker.db_clock import DbClock, read_clock
-from holdfast.worker.handler_executor import Executor
+from holdfast.worker.expiry import may_expire
+from holdfast.worker.handler_executor import Executor, wrapped
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.run_driver import PAUSE_SECONDS, RunDriver
-from holdfast.worker.run_verdicts import Broken, Lost, Over, Parked, Stuck, Verdict
-from holdfast.worker.step_calls import StepCalls
+from holdfast.worker.run_verdicts import Broken, Lost, Over, Parked, Stuck, Verdict, is_being_cancelled
+from holdfast.worker.step_calls import RUN_JOB, StepCalls
 from holdfast.worker.work import Ended, Work
 from holdfast.workflows import Body, ContinueAsNew, NewRun, Operation, Run, Workflow, adopt, bodied, stop_letter
 
@@ -48,6 +62,16 @@ class Loaded(NamedTuple):
     was_stuck: bool = False
 
 
+class RunLease(LinedLease):
+    """The lease of a run: of all that can follow the end of a job, its row names what follows the end of a run."""
+
+    __slots__ = ()
+    bits = RUN
+
+
+_RUN_LEASE: Callable[[Lease], RunLease] = partial(tuple.__new__, RunLease)
+
+
 class RunExecutor(Executor):
     """Runs workflows for one worker and store. A slot is taken only while something of a run is under way."""
 
@@ -57,8 +81,9 @@ class RunExecutor(Executor):
         super().__init__(context, worker, threads, begins, store)
         self.clock = DbClock(self._store)
         self.writer = CheckpointWriter(self.insist, worker, self.clock)
-        self.calls = StepCalls(self._store, threads, worker)
+        self.calls = StepCalls(self._store, threads, worker, self._enter, context.tracing)
         self.payload_limit = self._store.options.payload_limit
+        self.engines: Mapping[str, Engine] = context.engines
         # By job: the runs that are being driven.
         self._live: dict[str, RunDriver] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -79,18 +104,49 @@ class RunExecutor(Executor):
             except (DatabaseUnavailable, DatabaseBusy):
                 await asyncio.sleep(PAUSE_SECONDS)
 
+    async def remotely(self, engine: Engine, work: Flow[Any]) -> Any:
+        """Run a flow that needs an engine's tables; they are made at their first use.
+
+        Raises: Conflict, where they cannot be made: the run is stuck until somebody does.
+        """
+        while True:
+            try:
+                await engine.aprepare()
+                break
+            except (DatabaseUnavailable, DatabaseBusy):
+                await asyncio.sleep(PAUSE_SECONDS)
+            except StoreError as error:
+                why = f"The tables of engine {engine.name} are not there and cannot be made: {words(error)}"
+                raise Conflict(f"{why} Make them by hand: `holdfast migrate sql --store durable:PREFIX`.") from error
+        return await self.insist(work)
+
+    def dispatched(self, engine: Engine) -> None:
+        """Have those of this process who look for results do so more often for a while."""
+        for hint in self._context.dispatch_hints:
+            hint(engine.name)
+
+    def emit(self, event: events.Event) -> None:
+        self._variables.copy().run(self._context.events.emit, event)
+
     async def stop_run(self, key: str, workflow: str) -> None:
         """Ask a child to stop; one that is over already needs nothing."""
         letter = stop_letter()
         with suppress(RunFinished, RunNotFound):
             await self.insist(runs.send(key, letter, workflow, fresh=False))
 
+    def attempt(self, work: Work, *, in_time: bool = False, traced: bool = False) -> Coroutine[Any, Any, Ended]:
+        # One that has begun does not expire: it may have to clean up. Whether it has, its journal says.
+        return super().attempt(work, in_time=True, traced=traced)
+
     async def _attempt(self, work: Work) -> Ended:
         work.started = time.monotonic()
+        if work.lease.__class__ is Lease:
+            # It says what follows its end, which spares the settler to find that out.
+            work.lease = _RUN_LEASE(work.lease)
         if self._context.events.wants(events.JobStarted):
             about = self._outcomes.about(work)
             started = events.JobStarted(*about, source=work.source.name, waited=work.waited())
-            self._variables.copy().run(self._context.events.emit, started)
+            self._fresh(work).run(self._context.events.emit, started)
         try:
             arguments = work.handler.signature.decode(work.lease.payload, work.handler.kind)
         except BaseException as error:
@@ -98,32 +154,77 @@ class RunExecutor(Executor):
             return self._outcomes.dead(work, error)
         try:
             loaded = await self._loaded(work)
-            verdict = await self._driven(work, loaded, arguments)
+            if not loaded.rows and may_expire(work.lease):
+                expired, _ = await self._weed_out([work])
+                if expired:
+                    return expired[0]
+                work.started = time.monotonic()
+            context = self._context
+            if context.middlewares or context.around_handlers:
+                verdict = await self._wrapped(work, loaded, arguments)
+            else:
+                verdict = await self._driven(work, loaded, arguments, self._fresh(work))
+            return await self._ended(work, verdict, loaded)
         except BaseException as error:
             return self._outcomes.read(self._outcomes.raised, work, error)
-        return await self._ended(work, verdict, loaded)
 
     async def _loaded(self, work: Work) -> Loaded:
         """Read what is there of a run; one that was never claimed before has an empty journal."""
         lease = work.lease
         if not self.clock.known:
             self.clock.learn((await self.insist(read_clock())).timestamp())
-        headers: dict[str, str] = {} if lease.headers is None else decode_value(lease.headers)
-        key = headers.get(RUN_HEADER)
+        key = _headers_of(lease).get(RUN_HEADER)
         if key is None:
             await self.insist(adopt(lease.job_id, _workflow(work).workflow))
-        if lease.fence <= 1:
-            return Loaded(key or lease.job_id, [])
-        head, rows = await self.insist(_load(lease.job_id))
-        return Loaded(head.key if head is not None else lease.job_id, rows, head is not None and head.stuck is not None)
+        loaded = Loaded(key or lease.job_id, [])
+        if lease.fence > 1:
+            head, rows = await self.insist(_load(lease.job_id))
+            known, stuck = (head.key, head.stuck is not None) if head is not None else (lease.job_id, False)
+            loaded = Loaded(known, rows, stuck)
+        if lease.cancel_requested:
+            # Before anything else is begun.
+            hearing = runs.hear(lease.job_id, lease.fence, new_id(), loaded.rows, self.worker)
+            loaded.rows.extend(await self.insist(hearing))
+        return loaded
 
-    async def _driven(self, work: Work, loaded: Loaded, arguments: dict[str, Any]) -> Verdict:
+    async def _wrapped(self, work: Work, loaded: Loaded, arguments: dict[str, Any]) -> Verdict:
+        """Drive a run inside the application's middlewares; what they raise is a failed attempt."""
+        job = self._job(work)
+        came_to: list[Verdict] = []
+
+        async def innermost(_: Job) -> Any:
+            variables = contextvars.copy_context()
+            if self._context.around_handlers:
+                variables.run(RUN_JOB.set, job)
+            came_to[:] = [await self._driven(work, loaded, arguments, variables)]
+            return _given(came_to[0], job)
+
+        call: Next = innermost
+        for middleware in reversed(self._context.middlewares):
+            call = wrapped(middleware, call)
+        try:
+            value = await stepped(self._fresh(work), _coroutine(call, job))
+        except BaseException as error:
+            if came_to and came_to[0] == Over(None, error):
+                return came_to[0]
+            if came_to and isinstance(error, asyncio.CancelledError) and not is_being_cancelled():
+                return came_to[0]
+            raise
+        if came_to and not isinstance(came_to[0], Over):
+            return came_to[0]
+        return Over(value, None)
+
+    async def _driven(
+        self, work: Work, loaded: Loaded, arguments: dict[str, Any], variables: contextvars.Context
+    ) -> Verdict:
         lease, workflow = work.lease, _workflow(work)
         body = Body(lease.job_id, self.clock.now)
         run = Run(body, loaded.key, lease.job_id, workflow.workflow, workflow.number)
-        driver = RunDriver(self, lease, body, _children_of(loaded.key, lease.job_id))
+        driver = RunDriver(self, lease, body, _children_of(loaded.key, lease))
         loop = asyncio.get_running_loop()
-        loop.call_soon(driver.begin, loaded.rows, _making(work, run, arguments), self._variables.copy())
+        making = _making(work, run, arguments)
+        # In that context, too: what a run starts, its steps for one, has it from there.
+        loop.call_soon(driver.begin, loaded.rows, making, variables, context=variables.copy())
         self._live[lease.job_id] = driver
         self._watch()
         try:
@@ -140,8 +241,7 @@ class RunExecutor(Executor):
     async def _verdict(self, work: Work, driver: RunDriver) -> Verdict:
         while True:
             try:
-                await asyncio.wait([driver.verdict])
-                return driver.verdict.result()
+                return await settled(driver.verdict)
             except asyncio.CancelledError:
                 task: Any = asyncio.current_task()
                 if work.interrupt != "cancelled":
@@ -224,6 +324,15 @@ class RunExecutor(Executor):
         return Ended(work, end, self._outcomes.done(work, None).event)
 
 
+async def settled(verdict: asyncio.Future[Verdict]) -> Verdict:
+    """Wait for a verdict, which a cancel here leaves alone."""
+    if not verdict.done():
+        told = asyncio.Event()
+        verdict.add_done_callback(lambda _: told.set())
+        await told.wait()
+    return verdict.result()
+
+
 @flow
 def _load(job_id: str) -> Steps[tuple[runs.Head | None, list[Recorded]]]:
     head = yield from runs.head(job_id).start()
@@ -235,15 +344,43 @@ def _stop_one(job_id: str, request: str) -> Steps[None]:
     yield from runs.asked_to_stop([job_id], [request])
 
 
+def _headers_of(lease: Lease) -> dict[str, str]:
+    return {} if lease.headers is None else decode_value(lease.headers)
+
+
+async def _coroutine(call: Next, job: Job) -> Any:
+    return await call(job)
+
+
+def _given(verdict: Verdict, job: Job) -> Any:
+    """Make of a verdict what middlewares get to see: a value, an exception, or None for a run that is not over."""
+    match verdict:
+        case Over(value, None):
+            return value
+        case Over(_, error) | Broken(error) if error is not None:
+            raise error
+        case Parked(waits_for):
+            job.context["waits_for"] = waits_for
+    return None
+
+
 def _workflow(work: Work) -> Workflow[..., Any]:
     handler: Any = work.handler
     return handler  # type: ignore[no-any-return]
 
 
-def _children_of(key: str, job_id: str) -> Callable[[Operation], NewRun]:
+def _children_of(key: str, lease: Lease) -> Callable[[Operation], NewRun]:
+    """Return what makes the children of a run; they are part of its trace."""
+    trace = {name: value for name, value in _headers_of(lease).items() if name in TRACE_HEADERS}
+
     def new_run(op: Operation) -> NewRun:
         workflow: Workflow[..., Any] = op.fn
-        return workflow.new_run(f"{key}/{op.key}", op.args[0], (job_id, op.key))
+        bound: Bound = op.args[0]
+        if trace:
+            own: dict[str, str] = {} if bound.like.headers is None else decode_value(bound.like.headers)
+            headers = msgspec.json.encode(trace | own).decode()
+            bound = Bound(bound.payload, bound.like._replace(headers=headers))
+        return workflow.new_run(f"{key}/{op.key}", bound, (lease.job_id, op.key))
 
     return new_run
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.events import Event
 from holdfast.flow import Flow
+from holdfast.remote import Engine
 from holdfast.runs import Recorded
 from holdfast.values.failure import ErrorRecord, iso
 from holdfast.worker.checkpoint_writer import CheckpointWriter
@@ -56,8 +58,15 @@ class Means(Protocol):
     writer: CheckpointWriter
     calls: StepCalls
     payload_limit: int
+    engines: Mapping[str, Engine]
 
     def insist(self, work: Flow[Any]) -> Coroutine[Any, Any, Any]: ...
+
+    def remotely(self, engine: Engine, work: Flow[Any]) -> Coroutine[Any, Any, Any]: ...
+
+    def dispatched(self, engine: Engine) -> None: ...
+
+    def emit(self, event: Event) -> None: ...
 
     def stop_run(self, key: str, workflow: str) -> Coroutine[Any, Any, None]: ...
 
@@ -71,6 +80,10 @@ class Place:
         self.seq = seq
         self.row = row
         self.given_up = False
+
+    @property
+    def ready(self) -> bool:
+        return self.row is not None or self.given_up
 
 
 def error_record(error: BaseException, attempt: int, began: float, worker: str) -> ErrorRecord:

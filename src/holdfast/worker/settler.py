@@ -10,6 +10,7 @@ from typing import Any
 from holdfast import events
 from holdfast.errors import StoreError, UniqueViolation, UnknownFollowers
 from holdfast.flow import Flow
+from holdfast.observe import Tallies
 from holdfast.values.failure import words
 from holdfast.values.rows import Continued, End, Finish, Lease
 from holdfast.waits import Waits
@@ -36,8 +37,10 @@ class Settler:
         forget: Callable[[Iterable[Ended], bool], None],
         worker: str,
         waits: Waits | None = None,
+        tallies: Tallies | None = None,
     ) -> None:
         self._run = run
+        self._tallies = tallies or Tallies()
         self._waits = waits
         self._worker = worker
         self._events = told
@@ -121,8 +124,9 @@ class Settler:
         except Exception as error:
             await self._settle_apart(batch, error)
             return
+        took = time.monotonic() - asked_at
+        self._tallies.trip("settle", took)
         if self._events.wants(events.JobsSettled):
-            took = time.monotonic() - asked_at
             self._events.emit(events.JobsSettled(self._worker, len(batch), took, len(settled.lost), source.name))
         self._report(batch, settled.lost, settled.followed)
 
@@ -169,6 +173,7 @@ class Settler:
 
     def _report(self, batch: Sequence[Ended], lost: Collection[str] = (), followed: bool = False) -> None:
         self._forget(batch, followed)
+        self._tallies.count(batch, lost)
         if self._waits is not None and self._waits.any:
             self._waits.ended([ended.work.lease.job_id for ended in batch])
         for ended in batch:

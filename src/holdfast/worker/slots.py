@@ -247,7 +247,8 @@ class Slots:
                 now = monotonic()
                 # What `_take_down` does, without its frame: a twentieth of the time of a job that does nothing.
                 self.finished += 1
-                self.busy += now - work.started
+                work.took = took = now - work.started
+                self.busy += took
                 room = on_end(ended)
                 running.discard(work)
                 if work.next is not None:
@@ -378,7 +379,8 @@ class Slots:
     def _take_down(self, work: Work, ended: Ended, now: float, together: int = 1) -> asyncio.Event | None:
         """Hand an outcome on; gives what the slot must wait for before its next job. `together`: of how many."""
         self.finished += 1
-        self.busy += (now - work.started) / together
+        work.took = now - work.started
+        self.busy += work.took / together
         room = self._on_end(ended)
         # Only now, so that quiet() returns only once it finds the outcome handed on.
         self.running.discard(work)

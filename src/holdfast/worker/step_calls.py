@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from contextvars import ContextVar
 from typing import Any
 
 from holdfast.flow import Flow, Steps
-from holdfast.job import Transaction
+from holdfast.job import Job, Transaction
 from holdfast.runs import Entry, add_one
 from holdfast.store import Store
+from holdfast.tracing import Tracing
 from holdfast.worker.handler_executor import within
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.outcomes import is_a
+from holdfast.worker.step_turns import StepTurns
 from holdfast.workflows import Operation, is_async
 
 
@@ -27,6 +31,8 @@ class Effect:
         self.completing = False
         self.settled = False
         self.open_tx: Any = None
+        # Nobody waits for it any more, and nothing of it may be committed.
+        self.given_up = False
         # What its function gave, and what came of the checkpoint.
         self.value: Any = None
         self.entry: Entry | None = None
@@ -36,21 +42,62 @@ class Effect:
         return "The transaction of a run"
 
 
-class StepCalls:
-    """Calls functions for the runs of one worker and store."""
+# The job of the run that a step is made for, where something is to be entered around each call.
+RUN_JOB: ContextVar[Job | None] = ContextVar("holdfast_run_job", default=None)
 
-    def __init__(self, store: Store, threads: Threads, worker: str) -> None:
+
+class StepCalls:
+    """Calls functions for the runs of one worker and store; `enter` opens what goes around each call, where it runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        threads: Threads,
+        worker: str,
+        enter: Callable[[ExitStack, Job], None],
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._tracing = tracing
         self._store = store
         self._threads = threads
         self._worker = worker
+        self._enter = enter
+        self.turns = StepTurns()
 
-    async def call(self, op: Operation) -> Any:
-        """Call what a step names, and return what it gave."""
+    def call(self, op: Operation) -> Awaitable[Any]:
+        """Call what a step names; what is returned gives what that gave.
+
+        A function that returns something to be awaited: each coroutine within another is woken and put to sleep with
+        it.
+        """
+        return self._call(op) if self._tracing is None else self._traced(self._tracing, op)
+
+    async def _traced(self, tracing: Tracing, op: Operation) -> Any:
+        with tracing.step(op.key):
+            return await self._call(op)
+
+    def _call(self, op: Operation) -> Awaitable[Any]:
         if is_async(op.fn):
-            running = op.fn(*op.args, **op.kwargs)
+            running = self._inside(op.fn, *op.args, **op.kwargs)
         else:
-            running = self._on_thread(lambda: op.fn(*op.args, **op.kwargs))
-        return await (running if op.timeout is None else within(op.timeout, running))
+            running = self._on_thread(lambda: self._inside_on_thread(op.fn, *op.args, **op.kwargs))
+        return running if op.timeout is None else within(op.timeout, running)
+
+    def _inside(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        job = RUN_JOB.get()
+        return fn(*args, **kwargs) if job is None else self._entered(job, fn, args, kwargs)
+
+    async def _entered(self, job: Job, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with ExitStack() as stack:
+            self._enter(stack, job)
+            return await fn(*args, **kwargs)
+
+    def _inside_on_thread(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        job = RUN_JOB.get()
+        with ExitStack() as stack:
+            if job is not None:
+                self._enter(stack, job)
+            return fn(*args, **kwargs)
 
     async def transact(self, op: Operation, effect: Effect, entry: Callable[[Any], Entry], once: bool) -> None:
         """Call what an operation names inside a transaction, and commit it with the checkpoint that `entry` makes.
@@ -67,11 +114,11 @@ class StepCalls:
 
     async def _transacted(self, op: Operation, effect: Effect, complete: Callable[[Any], Flow[None]]) -> None:
         async with Transaction(effect, self._store, complete) as tx:
-            effect.value = await op.fn(tx, *op.args, **op.kwargs)
+            effect.value = await self._inside(op.fn, tx, *op.args, **op.kwargs)
 
     def _transacted_on_thread(self, op: Operation, effect: Effect, complete: Callable[[Any], Flow[None]]) -> None:
         with Transaction(effect, self._store, complete) as tx:
-            effect.value = op.fn(tx, *op.args, **op.kwargs)
+            effect.value = self._inside_on_thread(op.fn, tx, *op.args, **op.kwargs)
 
     def _completion(self, effect: Effect, entry: Callable[[Any], Entry], once: bool) -> Callable[[Any], Flow[None]]:
         def complete(_: Any) -> Flow[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextvars import Context
 from typing import Any, Literal, NamedTuple
 
@@ -12,11 +12,14 @@ from holdfast.handlers import Registration
 from holdfast.job import Job
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
+from holdfast.observe import Tally
 from holdfast.values.rows import End, Finish, Lease, when
 from holdfast.worker.handler_threads import Given, Threads
 
 # Why an attempt must stop: its lease is gone, somebody cancelled the job, the worker stops.
 Interrupt = Literal["lost", "cancelled", "stop"]
+# Where work that is made outside a worker is counted: nobody reads it.
+NOWHERE = Tally("", "")
 
 
 class Hidden(NamedTuple):
@@ -41,6 +44,8 @@ class BaseExecutor:
     there comes before everything, `call` is the handler's call, `judge` and `finish` are what the loop makes of it.
     """
 
+    # All that runs in the slots of the worker: from it code can tell for which job it runs.
+    running: Collection[Work] = ()
     batch_limit = 1
     takes_stints = False
     threads: Threads
@@ -86,7 +91,10 @@ class BaseExecutor:
 
 
 class Work:
-    """A claimed job in a worker's hands, from claim to settle. Each field has one owner; the others only read it."""
+    """A claimed job in a worker's hands, from claim to settle. Each field has one owner; the others only read it.
+
+    `took` is how many seconds an attempt took: the slots set it at its end, and it is not there before.
+    """
 
     __slots__ = (
         "executor",
@@ -102,7 +110,10 @@ class Work:
         "source",
         "started",
         "taken",
+        "tally",
+        "took",
     )
+    took: float
 
     def __init__(
         self,
@@ -112,14 +123,18 @@ class Work:
         now: float,
         source: Source = OURS,
         executor: BaseExecutor | None = None,
+        tally: Tally = NOWHERE,
     ) -> None:
-        # The claim: never changed afterwards. `taken` is a time of the monotonic clock, like all times here.
+        # The claim: never changed afterwards, except that a run's comes to say that it is one. `taken` is a time of the
+        # monotonic clock, like all times here.
         self.lease = lease
         self.handler = handler
         self.keep = keep
         self.taken = now
         self.source = source
         self.executor = executor
+        # Where its end is counted.
+        self.tally = tally
         # Ids of our own tables are unique by themselves, those of foreign tables only within their source.
         self.key = lease.id if source.ours else (source, lease.id)
         # The renewal round: when the lease was last put off.

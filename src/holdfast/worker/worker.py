@@ -13,7 +13,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -26,31 +26,31 @@ from holdfast.flow import Flow
 from holdfast.handlers import Registration
 from holdfast.jobs.source import JobsSource
 from holdfast.life.source import Source
+from holdfast.observe import Tallies
 from holdfast.outbox import Route
 from holdfast.schedules import fingerprints
-from holdfast.sinks import Sink
 from holdfast.store import Store
 from holdfast.values.failure import type_name, words
 from holdfast.values.ids import new_id
-from holdfast.values.options import switch, text
+from holdfast.values.options import Part, switch, text
 from holdfast.values.payload import encode_value
-from holdfast.values.reserved import is_route
 from holdfast.values.retry import Duration, seconds, whole
 from holdfast.worker import registry
 from holdfast.worker.branch import Branch, Served
-from holdfast.worker.breaker import Breaker
+from holdfast.worker.breaker import Breakers
 from holdfast.worker.claiming import Claiming
 from holdfast.worker.demand import Demand
+from holdfast.worker.foreign_routes import sending
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.holdings import Holdings
 from holdfast.worker.host import Host
+from holdfast.worker.joints import running_loop, served_queues, settling, waking
 from holdfast.worker.outcomes import Outcomes
 from holdfast.worker.pauses import Pauses
 from holdfast.worker.receiving import Intake, Received, Receiving
 from holdfast.worker.rounds import rounds_on
 from holdfast.worker.rounds.base import RoundContext
 from holdfast.worker.route_source import Delivery, RouteSource
-from holdfast.worker.settler import Settler
 from holdfast.worker.slots import Slots
 from holdfast.worker.wake import make_waker
 from holdfast.worker.work import Ended, Work
@@ -65,6 +65,8 @@ LEAST_FLUSH_SECONDS = 3.0
 LAST_FLUSH_SECONDS = 1.0
 LAST_WORD_SECONDS = 3.0
 LAST_WORD_AT_ONCE_SECONDS = 1.0
+# A worker is ready while its last beat is younger: that of several beats.
+READY_SECONDS = 45.0
 
 
 class Worker:
@@ -76,7 +78,7 @@ class Worker:
     worker's id in the registry. ring: share keys with the other workers that do so, by bucket. receive: consume the
     messages that the handlers of these queues receive. It installs no signal handlers and never exits the process.
     also: further stores with sources of theirs; the registry stays on the application's own store. routes: those to
-    deliver events for; their sinks are closed at the end.
+    deliver events for; their sinks are closed at the end. part: of foreign tables, handlers or routes alone.
     If a part of it breaks from inside, it stops and says so as a TaskGroup would: the task inside `async with` is
     cancelled, and the block ends with WorkerFailed; `run` raises the same.
     """
@@ -89,6 +91,7 @@ class Worker:
         also: Sequence[Served] = (),
         receptions: Sequence[Received] = (),
         routes: Sequence[Route] = (),
+        part: Part = "all",
         *,
         queues: Sequence[str] | None = None,
         concurrency: int = 20,
@@ -102,7 +105,9 @@ class Worker:
         self.context = context
         self.id = f"{text(name or socket.gethostname()[:60], 'name', 60)}-{os.getpid()}-{new_id()[-12:]}"
         self.routes = routes
-        self.queues = _served_queues(queues, handlers)
+        self._breakers = Breakers(self.id, context.events.emit, self._look_again)
+        self._sending = partial(sending, breaker_of=self._breakers.of, part=part)
+        self.queues = served_queues(queues, handlers)
         self.concurrency = whole(concurrency, "concurrency", 1, 100_000)
         self.poll = seconds(poll, "poll", at_least=0.001)
         self.drain = seconds(drain, "drain")
@@ -118,6 +123,11 @@ class Worker:
             raise ConfigError("worker", "needs handlers: register one with @hf.job, or import what does", self.queues)
         # All that it serves, for the registry: the queues of routes too.
         self.serves = [*self.queues, *(route.queue for route in routes)]
+        # What it counts and times, until the next beat writes it down.
+        self.tallies = Tallies()
+        self._counted = self.tallies.reader()
+        # When the registry last took its beat, by the monotonic clock.
+        self.beaten_at = 0.0
         # The jobs that it holds, each until its outcome is committed.
         self.held: dict[Any, Work] = {}
         # What broke the worker from inside, in which part, and how many handlers would not end.
@@ -127,8 +137,7 @@ class Worker:
         self.handlers_left = 0
         self._state = "new"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping = asyncio.Event()
-        self._at_once = asyncio.Event()
+        self._stopping, self._at_once = asyncio.Event(), asyncio.Event()
         self._intake = Intake()
         self._why = ""
 
@@ -137,16 +146,15 @@ class Worker:
         floors = store.dialect.keeps_dead_rows
         ours = [JobsSource(self.queues, self.handlers, floors=floors)] if self.handlers and self.queues else []
         relays = self._route_sources(floors)
-        first = Served(store, [*ours, *relays, *(source for source in foreign if source.handlers)])
+        first = Served(store, [*ours, *relays, *(self._sending(source) for source in foreign if source.handlers)])
         said = {name: one.settings for name, one in self.context.queues.items() if not one.settings.is_plain}
-        home = Branch(first, first=True, said=said, receiving=len(self.receptions))
-        return [home, *(Branch(served, first=False, said=said) for served in also)]
+        home = Branch(first, first=True, said=said, receiving=len(self.receptions) + len(self.context.engines))
+        beside = [Served(one.store, list(map(self._sending, one.sources))) for one in also]
+        return [home, *(Branch(served, first=False, said=said) for served in beside)]
 
     def _route_sources(self, floors: bool) -> list[RouteSource]:
         """Make the sources of the routes; those with one sink share what is known of it."""
-        emit = self.context.events.emit
-        breakers = {id(one.sink): Breaker(self.id, one.sink, emit, self._look_again) for one in self.routes}
-        return [RouteSource(Delivery(one), breakers[id(one.sink)], floors=floors) for one in self.routes]
+        return [RouteSource(Delivery(one), self._breakers.of(one.sink), floors=floors) for one in self.routes]
 
     def _look_again(self) -> None:
         if self._state == "running":
@@ -191,6 +199,7 @@ class Worker:
             await self._close_stores()
             raise
         self._state = "running"
+        self._beaten()
         self._begin()
         self.context.events.emit(events.WorkerStarted(self.id, self.serves, list(self.handlers), self.concurrency))
         if self.stopping:
@@ -201,10 +210,12 @@ class Worker:
         context = self.context
         self.threads = Threads(self.concurrency, "holdfast-handler")
         for branch in self.branches:
-            branch.begin(context, self.id, self.threads, self._forget)
+            branch.begin(context, self.id, self.threads, self._forget, self.tallies)
         settlers = {source: branch.settler for branch in self.branches for source in branch.sources}
-        wake = _waking(self.branches)
-        self.slots = Slots(self.concurrency, _settling(settlers), wake)
+        wake = waking(self.branches)
+        self.slots = Slots(self.concurrency, settling(settlers), wake)
+        for branch in self.branches:
+            branch.watch(self.slots.running)
         self.demand = Demand(self.slots, self.buffer_limit)
         shortest = min(handler.options.lease for source in self.sources for handler in source.handlers.values())
         self.holdings = Holdings(self.slots, Outcomes(self.id, context.events), settlers, wake, shortest)
@@ -226,7 +237,15 @@ class Worker:
 
     def _claiming(self, branch: Branch) -> Claiming:
         return Claiming(
-            self.context, self.id, branch, self.slots, self.demand, self.holdings, self._stopping, self.poll
+            self.context,
+            self.id,
+            branch,
+            self.slots,
+            self.demand,
+            self.holdings,
+            self._stopping,
+            self.poll,
+            self.tallies,
         )
 
     def _receiving(self, received: Received) -> Receiving:
@@ -252,6 +271,9 @@ class Worker:
             audit_retention=self.context.audit_retention,
             schedules=self.context.schedules,
             holdings=self.holdings,
+            tallies=self.tallies,
+            counted=self._counted.take,
+            beaten=self._beaten,
             demand=self.demand,
             patience=branch.patience,
             pauses=branch.pauses,
@@ -260,6 +282,8 @@ class Worker:
             has_our_tables=branch.has_our_tables,
             buckets=branch.store.options.buckets if self.ring else None,
             wake=branch.wake.set,
+            engines=self.context.engines,
+            dispatch_hints=self.context.dispatch_hints,
         )
         tasks += [asyncio.create_task(one.serve(), name=f"holdfast-{one.name}") for one in rounds_on(round_context)]
         return tasks
@@ -270,7 +294,7 @@ class Worker:
         May be called from any thread, at any time, again and again.
         """
         loop = self._loop
-        if loop is None or _running_loop() is loop:
+        if loop is None or running_loop() is loop:
             self._stop(why, at_once)
         if loop is not None:
             # From another thread, or from a signal handler while the loop sleeps: this wakes it. It refuses where the
@@ -387,18 +411,15 @@ class Worker:
             events.log.error("%d handlers of %s ignore their cancellation and run on", self.handlers_left, self.id)
         await asyncio.wait(tasks, timeout=1.0)
         await self._close_sinks()
-        await self._say(self.branches[0].store, registry.mark(self.id, "dead"))
+        await self._say(self.branches[0].store, registry.leave(self.id, self._counted.take()))
         await self._close_stores()
 
     async def _close_sinks(self) -> None:
-        sinks = {id(route.sink): route.sink for route in self.routes}.values()
-        for ended in await asyncio.gather(*map(self._close_sink, sinks), return_exceptions=True):
+        limit = LAST_WORD_AT_ONCE_SECONDS if self._at_once.is_set() else LAST_WORD_SECONDS
+        closing = (asyncio.wait_for(sink.close(), limit) for sink in self._breakers.sinks)
+        for ended in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(ended, BaseException):
                 events.log.warning("a sink could not be closed: %s", words(ended))
-
-    async def _close_sink(self, sink: Sink) -> None:
-        async with asyncio.timeout(LAST_WORD_AT_ONCE_SECONDS if self._at_once.is_set() else LAST_WORD_SECONDS):
-            await sink.close()
 
     async def _close_stores(self) -> None:
         for branch in self.branches:
@@ -437,6 +458,20 @@ class Worker:
         }
         return encode_value(about, "worker info")
 
+    def _beaten(self) -> None:
+        self.beaten_at = time.monotonic()
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether it claims jobs, and its last beat was taken not long ago."""
+        return self._state == "running" and not self.stopping and time.monotonic() - self.beaten_at < READY_SECONDS
+
+    @property
+    def slots_used(self) -> tuple[int, int]:
+        """How many slots run something, and how many do not."""
+        busy = self.slots.occupied if self._state == "running" else 0
+        return busy, self.concurrency - busy
+
     def _forget(self, batch: Iterable[Ended], at_once: bool = False) -> None:
         self.holdings.forget(batch, at_once)
 
@@ -462,36 +497,3 @@ class Worker:
         if not self.stopping:
             self.stop(f"{part} failed")
         self._host.cut()
-
-
-def _served_queues(queues: Sequence[str] | None, handlers: Mapping[str, Registration[..., Any]]) -> list[str]:
-    if isinstance(queues, str):
-        raise ConfigError("queues", "must be a list of names, not one text", queues)
-    named = list(dict.fromkeys(queues or [h.options.queue for h in handlers.values()]))
-    return [text(name, "queues", 100) for name in named if not is_route(name)]
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _settling(settlers: Mapping[Source, Settler]) -> Callable[[Ended], asyncio.Event | None]:
-    """Return what hands an outcome to the settler of its store; with one store, that is the settler itself."""
-    if len(set(settlers.values())) == 1:
-        return next(iter(settlers.values())).add_and_hold
-    return lambda ended: settlers[ended.work.source].add_and_hold(ended)
-
-
-def _waking(branches: Sequence[Branch]) -> Callable[[], None]:
-    """Return what lets the claims of every store look again at once."""
-    if len(branches) == 1:
-        return branches[0].wake.set
-
-    def wake() -> None:
-        for branch in branches:
-            branch.wake.set()
-
-    return wake

@@ -7,16 +7,24 @@ records to `worker`.
 """
 
 from holdfast.workflows.body import Body as Body
+from holdfast.workflows.body import timer_number as timer_number
 from holdfast.workflows.body import waits_of as waits_of
 from holdfast.workflows.cancelling import force as force
 from holdfast.workflows.cancelling import resume as resume
+from holdfast.workflows.cancelling import stop as stop
+from holdfast.workflows.cancelling import stop_letter as stop_letter
+from holdfast.workflows.forking import before as before
 from holdfast.workflows.handle import RunHandle as RunHandle
 from holdfast.workflows.handle import letter as letter
-from holdfast.workflows.handle import stop_letter as stop_letter
+from holdfast.workflows.histories import History as History
+from holdfast.workflows.histories import export as export
 from holdfast.workflows.operations import AttemptFailed as AttemptFailed
 from holdfast.workflows.operations import Operation as Operation
 from holdfast.workflows.operations import encoded as encoded
 from holdfast.workflows.operations import is_async as is_async
+from holdfast.workflows.replaying import Replayed as Replayed
+from holdfast.workflows.replaying import replay as replay
+from holdfast.workflows.replaying import served as served
 from holdfast.workflows.run import ContinueAsNew as ContinueAsNew
 from holdfast.workflows.run import Run as Run
 from holdfast.workflows.run import bodied as bodied
@@ -25,6 +33,7 @@ from holdfast.workflows.starting import Reuse as Reuse
 from holdfast.workflows.starting import Started as Started
 from holdfast.workflows.starting import adopt as adopt
 from holdfast.workflows.starting import start as start
+from holdfast.workflows.starting import start_children as start_children
 from holdfast.workflows.workflow import VersionDecorator as VersionDecorator
 from holdfast.workflows.workflow import Workflow as Workflow
 from holdfast.workflows.workflow import WorkflowDecorator as WorkflowDecorator

@@ -11,7 +11,6 @@ import asyncio
 import contextvars
 import random
 import uuid
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,6 +24,8 @@ from holdfast.workflows.operations import AttemptFailed, Operation, decoded, fai
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN = 8
+# Rows after which an operation is still under way.
+UNFINISHED: frozenset[Kind] = frozenset({"attempt", "dispatch"})
 
 
 class Body:
@@ -47,9 +48,11 @@ class Body:
         self.replaying = False
         # Keys of the journal's rows, while they are replayed.
         self._recorded: frozenset[str] = frozenset()
-        self._counts: Counter[str] = Counter()
+        self._counts: dict[str, int] = {}
         self._drawn = 0
         self.cancelled = False
+        # Whether something was sent to workers elsewhere.
+        self.dispatched = False
 
     # What the body is given
 
@@ -72,8 +75,8 @@ class Body:
 
     def key_for(self, name: str) -> str:
         """Return the key of the next operation of this name."""
-        self._counts[name] += 1
-        return name if self._counts[name] == 1 else f"{name}#{self._counts[name]}"
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        return name if count == 1 else f"{name}#{count}"
 
     def future(self) -> asyncio.Future[Any]:
         """Make a future of the body's loop. Raises: NonDeterminism, outside of the body."""
@@ -122,11 +125,14 @@ class Body:
 
         Raises: NonDeterminism, when it does something else than was recorded.
         """
+        if rows and rows[0].kind == "fork":
+            # What another run has recorded goes with what that run has drawn.
+            self.run_id, rows = rows[0].ref or self.run_id, rows[1:]
         self._recorded = frozenset(row.key for row in rows)
         self.replaying = bool(rows)
         first = rows[0] if rows else None
         if first is not None and first.kind == "begin":
-            self._time = msgspec.json.decode(first.value or "0", type=float)
+            self._time = _read_begin(first)
             rows = rows[1:]
         elif first is not None:
             # Its body has not asked for the time then; code that does so now is told the same each time.
@@ -137,7 +143,7 @@ class Body:
             self.replaying = place < len(rows)
             self.deliver(row)
         self.replaying = False
-        done = {row.key for row in rows if row.kind != "attempt"}
+        done = {row.key for row in rows if row.kind not in UNFINISHED}
         self.fresh = [op for op in self.fresh if op.key not in done and not op.done]
 
     def deliver(self, row: Recorded) -> None:
@@ -146,13 +152,16 @@ class Body:
         Raises: NonDeterminism.
         """
         self._time = max(self._time or 0.0, row.at / 1_000_000)
-        if row.kind == "timer":
-            due = self.loop.ring(int(row.key.partition(":")[2]))
-            self._time = max(self._time, due or 0.0)
-        elif row.kind == "cancel":
-            self.cancel()
-        elif row.kind != "begin":
-            self._resolve(row)
+        try:
+            if row.kind == "timer":
+                due = self.loop.ring(timer_number(row))
+                self._time = max(self._time, due or 0.0)
+            elif row.kind == "cancel":
+                self.cancel()
+            elif row.kind != "begin":
+                self._resolve(row)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise NonDeterminism(f"row {row.seq} of the journal, {row.key}, cannot be read: {error}") from error
         self.loop.run_until_quiet()
 
     def _resolve(self, row: Recorded) -> None:
@@ -163,18 +172,27 @@ class Body:
             raise NonDeterminism(
                 f"{row.key} was recorded with other arguments than the code calls it with now: {op.args!r:.200}"
             )
-        if op.kind != row.kind and row.kind != "attempt":
+        if op.kind != row.kind and row.kind not in UNFINISHED:
             raise NonDeterminism(f"{row.key} was recorded as {row.kind}; the code calls it as {op.kind}")
         if row.kind == "attempt":
             failed = msgspec.json.decode(row.value or "", type=AttemptFailed)
-            op.attempt, op.due = row.attempt, row.at / 1_000_000 + failed.delay
-        elif not op.done:
+            op.attempt, op.due, op.sent = row.attempt, row.at / 1_000_000 + failed.delay, 0.0
+        elif row.kind == "dispatch":
+            op.step, op.sent, op.via = str(row.ref), row.at / 1_000_000, row.value
+            self.dispatched = True
+        else:
+            op.sent = 0.0
+        if row.kind not in UNFINISHED and not op.done:
             # Of a branch that was cancelled meanwhile nothing is told.
             _settle(op, row)
 
     def _waits_for(self) -> str:
-        if self.main is not None and self.main.done():
-            return "has ended by then"
+        if self.over:
+            _, error = self.outcome()
+            if isinstance(error, NonDeterminism):
+                # That is why: what it says is of more use.
+                raise error
+            return "has ended by then" if error is None else f"has ended by then, with {type(error).__name__}: {error}"
         waits = [key for key, op in self.operations.items() if not op.done]
         shown = ", ".join(waits[:_SHOWN]) + (f" and {len(waits) - _SHOWN} more" if len(waits) > _SHOWN else "")
         return f"waits for: {shown or 'nothing that is recorded'}"
@@ -208,6 +226,21 @@ class Body:
         self.loop.close()
         self.operations.clear()
         self.fresh.clear()
+
+
+def _read_begin(row: Recorded) -> float:
+    try:
+        return msgspec.json.decode(row.value or "", type=float)
+    except msgspec.MsgspecError as error:
+        raise NonDeterminism(f"row {row.seq} of the journal, {row.key}, cannot be read: {error}") from error
+
+
+def timer_number(row: Recorded) -> int:
+    """Return which timer a row says has rung. Raises: NonDeterminism."""
+    number = row.key.partition(":")[2]
+    if not number.isdecimal():
+        raise NonDeterminism(f"row {row.seq} of the journal, {row.key}, cannot be read: it names no timer")
+    return int(number)
 
 
 def _settle(op: Operation, row: Recorded) -> None:

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast import runs
+from holdfast.errors import PayloadTooLarge
 from holdfast.runs import Letter, Recorded, RunView
 from holdfast.store import Store
 from holdfast.values.ids import new_id
 from holdfast.values.options import KEY_LENGTH, text
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import DAY, Duration, seconds
-from holdfast.workflows.cancelling import force
+from holdfast.workflows.cancelling import force, resume, stop
+from holdfast.workflows.forking import fork, migrate
+from holdfast.workflows.histories import History, export
 from holdfast.workflows.run import signal_name
+from holdfast.workflows.starting import NewRun
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -37,6 +41,10 @@ class Running(Protocol):
 
     @property
     def aresult(self) -> Callable[..., Any]: ...
+
+    def forked(self, history: History, at: str, id: str | None, version: int | None) -> tuple[NewRun, Any]: ...
+
+    def migrated(self, history: History, version: int) -> str: ...
 
 
 class RunHandle(Generic[R_co]):
@@ -65,6 +73,11 @@ class RunHandle(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"<RunHandle {self.id}{'' if self.workflow is None else f' of {self.workflow}'}>"
+
+    @property
+    def named(self) -> str:
+        """How the run is named to those who cancel it: by its job, where that is known."""
+        return self._job_id or self.id
 
     def result(self, timeout: Duration | None = None) -> R_co:
         """Wait until the run is over, and return what its body returned.
@@ -125,7 +138,7 @@ class RunHandle(Generic[R_co]):
         window: Duration = DAY,
     ) -> bool:
         """Send the run a signal, which it takes with `run.signal(name)`; see `hf.signal`."""
-        return self._send(letter(name, payload, idempotency_key, window), tx)
+        return self._send(self._letter(name, payload, idempotency_key, window), tx)
 
     async def asignal(
         self,
@@ -137,7 +150,7 @@ class RunHandle(Generic[R_co]):
         window: Duration = DAY,
     ) -> bool:
         """The async twin of `signal`."""
-        return await self._asend(letter(name, payload, idempotency_key, window), tx)
+        return await self._asend(self._letter(name, payload, idempotency_key, window), tx)
 
     def cancel(self, *, force: bool = False, tx: Any = None) -> bool:
         """Ask the run to stop: its body gets CancelledError where it waits, and may clean up; its children, too.
@@ -147,13 +160,93 @@ class RunHandle(Generic[R_co]):
         """
         if force:
             return self._force(tx)
-        return self._send(stop_letter(), tx)
+        store, which = self._app.store, (self.id, self.workflow)
+        if tx is not None:
+            store.run_in(tx, stop(*which, in_tx=True), "a request to stop")
+        else:
+            store.run(stop(*which), lambda: stop(*which, fresh=False))
+            self._told(tx)
+        return True
 
     async def acancel(self, *, force: bool = False, tx: Any = None) -> bool:
         """The async twin of `cancel`."""
         if force:
             return await self._aforce(tx)
-        return await self._asend(stop_letter(), tx)
+        store, which = self._app.store, (self.id, self.workflow)
+        if tx is not None:
+            await store.arun_in(tx, stop(*which, in_tx=True), "a request to stop")
+        else:
+            await store.arun(stop(*which), lambda: stop(*which, fresh=False))
+            self._told(tx)
+        return True
+
+    def export(self) -> History:
+        """Return the run with its arguments and its journal: `handle.export().to_json()` is for a file.
+
+        Raises: RunNotFound.
+        """
+        return self._app.store.run(export(self.id, self.workflow))
+
+    async def aexport(self) -> History:
+        """The async twin of `export`."""
+        return await self._app.store.arun(export(self.id, self.workflow))
+
+    def resume(self, *, actor: str | None = None) -> None:
+        """Let a dead run go on: the step whose failure ended it is made again, with all its attempts.
+
+        actor: for the audit. Raises: RunNotFound; Conflict for a run that is not dead, or has undone what it did.
+        """
+        self._app.store.run(resume(self.id, actor, self.workflow))
+        self._told(None)
+
+    async def aresume(self, *, actor: str | None = None) -> None:
+        """The async twin of `resume`."""
+        await self._app.store.arun(resume(self.id, actor, self.workflow))
+        self._told(None)
+
+    def fork(self, at: str, *, id: str | None = None, version: int | None = None) -> RunHandle[Any]:
+        """Start another run that begins with what this one has recorded before the key `at`, and does the rest anew.
+
+        at: a key of the journal, such as "charge_card" or "signal:approved". id: of the new run, by default this one's
+        with "~" and a number behind it. version: run it with the code of another version, which is replayed first.
+        Children whose ends are recorded are not started again.
+        Raises: RunNotFound; Conflict where nothing is recorded as `at`; NonDeterminism where the code does not fit.
+        """
+        history = self.export()
+        new, workflow = self._app.forked(history, at, id, version)
+        started = self._app.store.run(fork(new, history, at))
+        self._told(None)
+        return RunHandle(self._app, new.key, new.workflow, started.job_id, True, workflow.returns)
+
+    async def afork(self, at: str, *, id: str | None = None, version: int | None = None) -> RunHandle[Any]:
+        """The async twin of `fork`."""
+        history = await self.aexport()
+        new, workflow = self._app.forked(history, at, id, version)
+        started = await self._app.store.arun(fork(new, history, at))
+        self._told(None)
+        return RunHandle(self._app, new.key, new.workflow, started.job_id, True, workflow.returns)
+
+    def migrate(self, to: int, *, actor: str | None = None) -> None:
+        """Let the run go on with the code of another version, which its history is replayed with first.
+
+        actor: for the audit. Raises: RunNotFound; Conflict for a run that is over, or that a worker holds;
+        NonDeterminism where that code does something else than was recorded: nothing has changed then.
+        """
+        history = self.export()
+        kind = self._app.migrated(history, to)
+        self._app.store.run(migrate(history, kind, actor))
+        self._told(None)
+
+    def checked(self, history: History, version: int) -> None:
+        """Make sure that a migration to this version would do. Raises: as `migrate`."""
+        self._app.migrated(history, version)
+
+    async def amigrate(self, to: int, *, actor: str | None = None) -> None:
+        """The async twin of `migrate`."""
+        history = await self.aexport()
+        kind = self._app.migrated(history, to)
+        await self._app.store.arun(migrate(history, kind, actor))
+        self._told(None)
 
     def _force(self, tx: Any) -> bool:
         work, store = force(self.id, self.workflow), self._app.store
@@ -166,6 +259,10 @@ class RunHandle(Generic[R_co]):
         ended = await (store.arun(work) if tx is None else store.arun_in(tx, work, "the end of a run"))
         self._told(tx)
         return ended > 0
+
+    def _letter(self, name: str, payload: Any, idempotency_key: str | None, window: Duration) -> Letter:
+        limit = self._app.store.options.payload_limit
+        return letter(name, payload, idempotency_key, window, limit=limit)
 
     def _send(self, sent: Letter, tx: Any) -> bool:
         key, workflow, store = self.id, self.workflow, self._app.store
@@ -188,15 +285,15 @@ class RunHandle(Generic[R_co]):
             self._app.context.wake_workers()
 
 
-def letter(name: str, payload: Any, idempotency_key: str | None = None, window: Duration = DAY) -> Letter:
-    """Make a signal. Raises: ConfigError, InvalidPayload."""
+def letter(
+    name: str, payload: Any, idempotency_key: str | None = None, window: Duration = DAY, *, limit: int
+) -> Letter:
+    """Make a signal. Raises: ConfigError, InvalidPayload, PayloadTooLarge."""
     written = None if payload is None else encode_value(payload, f"payload of signal {name}")
+    size = 0 if written is None else len(written.encode())
+    if size > limit:
+        raise PayloadTooLarge(f"signal {name}", size, limit)
     if idempotency_key is not None:
         text(idempotency_key, "idempotency_key", KEY_LENGTH)
     kept = round(seconds(window, "window", at_least=1.0) * 1000)
     return Letter(new_id(), signal_name(name), written, idempotency_key, kept)
-
-
-def stop_letter() -> Letter:
-    """Make a request to stop."""
-    return Letter(new_id(), runs.CANCEL)

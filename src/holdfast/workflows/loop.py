@@ -17,7 +17,7 @@ import sys
 from asyncio import events as running
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -28,6 +28,8 @@ T = TypeVar("T")
 # How often the coroutines of a body that is left are closed: one may await something in a `finally`.
 CLOSING_PASSES = 3
 FEW_TASKS = 64
+# How often something may be run before the body must wait: one that never does would keep its worker for ever.
+MOST_TURNS = 1_000_000
 # How many frames above a new task the function is looked for that made it.
 _FRAMES = 5
 
@@ -53,9 +55,12 @@ _IN_WORDS = {
 class BodyLoop(asyncio.AbstractEventLoop):
     """The loop of one body; `clock` is the time that it tells, set by the one who drives it."""
 
+    # For those who would block it instead of awaiting something.
+    only_waits = True
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[_Soon | asyncio.TimerHandle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timer_count = 0
         # Those that are done are dropped from time to time.
@@ -69,9 +74,9 @@ class BodyLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle: Any = _Soon(callback, args, copy_context() if context is None else context)
         self._ready.append(handle)
-        return handle
+        return handle  # type: ignore[no-any-return]
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
@@ -137,12 +142,27 @@ class BodyLoop(asyncio.AbstractEventLoop):
 
     def run_until_quiet(self) -> None:
         """Run what there is to run until the body only waits."""
-        ready = self._ready
-        with _Entered(self):
+        ready, turns = self._ready, 0
+        outer, hooks = _enter(self)
+        try:
             while ready:
-                handle = ready.popleft()
-                if not handle.cancelled():
-                    handle._run()
+                handle: Any = ready.popleft()
+                if not handle._cancelled:
+                    # As `asyncio.Handle` does it, without its frame.
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self.call_exception_handler({"exception": error})
+                turns += 1
+                if turns > MOST_TURNS:
+                    raise NonDeterminism(
+                        "The body goes round and round and waits for nothing, as `while not ready: await "
+                        "asyncio.sleep(0)` does: wait for an asyncio.Event, for run.signal(…) or for run.sleep(…)."
+                    )
+        finally:
+            _leave(outer, hooks)
 
     def next_timer(self) -> tuple[float, int] | None:
         """Return when the next timer is due, and its number; None where there is none."""
@@ -175,15 +195,36 @@ class BodyLoop(asyncio.AbstractEventLoop):
         `except Exception` or `except CancelledError` sees anything.
         """
         self.closing = True
-        with _Entered(self):
+        outer, hooks = _enter(self)
+        try:
             for _ in range(CLOSING_PASSES):
                 open_ones = [task for task in reversed(self._tasks) if not task.done()]
                 if not [task for task in open_ones if not _closed(task)]:
                     break
+        finally:
+            _leave(outer, hooks)
         self._closed = True
         self._tasks.clear()
         self._timers.clear()
         self._ready.clear()
+
+
+class _Soon:
+    """What is to be run next. It is our own because `asyncio.Handle` takes longer to make."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context")
+
+    def __init__(self, callback: Any, args: tuple[Any, ...], context: Context) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
 
 
 def _closed(task: asyncio.Task[Any]) -> bool:
@@ -227,24 +268,18 @@ def _made_by_as_completed() -> bool:
     return False
 
 
-class _Entered:
-    """Make a loop the running one of this thread for a while, in the place of the one that runs it."""
+def _enter(loop: BodyLoop) -> tuple[asyncio.AbstractEventLoop | None, Any]:
+    """Make a loop the running one of this thread, and return what `_leave` needs to undo that."""
+    outer, hooks = running._get_running_loop(), sys.get_asyncgen_hooks()
+    # Set to none first: uvloop and asyncio refuse to replace one that runs.
+    running._set_running_loop(None)
+    running._set_running_loop(loop)
+    # An asynchronous generator of the body is closed with the body, not by the worker's loop.
+    sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+    return outer, hooks
 
-    __slots__ = ("_hooks", "_loop", "_outer")
 
-    def __init__(self, loop: BodyLoop) -> None:
-        self._loop = loop
-
-    def __enter__(self) -> None:
-        self._outer = running._get_running_loop()
-        # Set to none first: uvloop and asyncio refuse to replace one that runs.
-        running._set_running_loop(None)
-        running._set_running_loop(self._loop)
-        self._hooks = sys.get_asyncgen_hooks()
-        # An asynchronous generator of the body is closed with the body, not by the worker's loop.
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
-
-    def __exit__(self, *_: object) -> None:
-        sys.set_asyncgen_hooks(*self._hooks)
-        running._set_running_loop(None)
-        running._set_running_loop(self._outer)
+def _leave(outer: asyncio.AbstractEventLoop | None, hooks: Any) -> None:
+    sys.set_asyncgen_hooks(*hooks)
+    running._set_running_loop(None)
+    running._set_running_loop(outer)

@@ -6,10 +6,12 @@ import asyncio
 import functools
 import hashlib
 import inspect
+import types
 import typing
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +24,9 @@ from holdfast.values.payload import encode_value
 from holdfast.values.retry import Duration, Retry, seconds
 
 KEY_LENGTH = 200
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder(order="deterministic").encode
 # What steps are given where nothing is said of them.
 USUAL = Retry()
 
@@ -41,8 +46,11 @@ class Operation:
         "kwargs",
         "name",
         "retry",
+        "sent",
+        "step",
         "timeout",
         "type",
+        "via",
     )
 
     def __init__(
@@ -76,6 +84,11 @@ class Operation:
         # How many attempts have failed, and until when the next one waits, by the database's clock.
         self.attempt = 0
         self.due = 0.0
+        # Of a remote step: its id for those who do it, when it was sent, as long as nothing has come of that,
+        # and by which engine.
+        self.step = ""
+        self.sent = 0.0
+        self.via: str | None = None
 
     @property
     def done(self) -> bool:
@@ -92,7 +105,7 @@ class AttemptFailed(msgspec.Struct, frozen=True):
 def digest_of(*given: Any) -> int | None:
     """Return 64 bits of what a call was given, as JSON has it; None where JSON has no words for it."""
     try:
-        written = msgspec.json.encode(given, order="deterministic")
+        written = _encode(given)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return None
     return int.from_bytes(hashlib.blake2b(written, digest_size=8).digest(), "big", signed=True)
@@ -100,10 +113,16 @@ def digest_of(*given: Any) -> int | None:
 
 def name_of(fn: Any, name: str | None) -> str:
     """Return what a step is called. Raises: ConfigError."""
+    known = _facts(fn) if name is None else None
+    if known is not None and known.name:
+        return known.name
     if not callable(fn):
         raise ConfigError("step", "takes a function, and what to call it with: run.step(charge, order_id)", fn)
-    found = name if name is not None else getattr(_bare(fn), "__name__", type(fn).__name__)
-    found = text(found, "name", KEY_LENGTH - 20)
+    return _valid(name if name is not None else getattr(_bare(fn), "__name__", type(fn).__name__))
+
+
+def _valid(name: str) -> str:
+    found = text(name, "name", KEY_LENGTH - 20)
     if "#" in found or found.startswith("!") or ":" in found:
         raise ConfigError("name", "must not have # or : in it, nor begin with !", found)
     return found
@@ -118,6 +137,9 @@ def policy(retry: Retry | None, timeout: Duration | None) -> tuple[Retry, float 
 
 def is_async(fn: Any) -> bool:
     """Tell whether a call of the function gives a coroutine."""
+    known = _facts(fn)
+    if known is not None:
+        return known.is_async
     found = _bare(fn)
     return inspect.iscoroutinefunction(found) or inspect.iscoroutinefunction(type(found).__call__)
 
@@ -128,14 +150,47 @@ def _bare(fn: Any) -> Any:
     return fn
 
 
-_types: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+class _Facts(NamedTuple):
+    """What is known of a function that steps call: to find it out takes four times as long as to look it up."""
+
+    # None where it cannot be a step's.
+    name: str | None
+    is_async: bool
+    type: Any
+
+
+_known: weakref.WeakKeyDictionary[Any, _Facts] = weakref.WeakKeyDictionary()
+
+
+def _facts(fn: Any) -> _Facts | None:
+    """Look up what is known of a plain function or method; None for anything else that can be called."""
+    bare = fn.__func__ if type(fn) is types.MethodType else fn
+    if type(bare) is not types.FunctionType:
+        return None
+    known = _known.get(bare)
+    if known is None:
+        name = None
+        with suppress(ConfigError):
+            name = _valid(bare.__name__)
+        known = _known[bare] = _Facts(name, inspect.iscoroutinefunction(bare), _read_type(bare))
+    return known
+
+
+def described(fn: Any, name: str | None) -> tuple[str, Any]:
+    """Return what a step is called, and what its result is read back as. Raises: ConfigError."""
+    known = _facts(fn)
+    if known is None:
+        return name_of(fn, name), type_of(fn)
+    return known.name if name is None and known.name else name_of(fn, name), known.type
 
 
 def type_of(fn: Any) -> Any:
     """Return what a function is annotated to return; anything, where that cannot be read or JSON cannot serve it."""
-    bare = _bare(fn)
-    with suppress(KeyError, TypeError):
-        return _types[bare]
+    known = _facts(fn)
+    return _read_type(_bare(fn)) if known is None else known.type
+
+
+def _read_type(bare: Any) -> Any:
     found: Any = Any
     try:
         found = typing.get_type_hints(getattr(bare, "__func__", bare)).get("return", Any)
@@ -143,11 +198,7 @@ def type_of(fn: Any) -> Any:
             msgspec.json.Decoder(found)
     except Exception:
         found = Any
-    found = Any if isinstance(found, typing.TypeVar) else found
-    # Of a method, or another that nothing can refer to weakly, it is worked out each time.
-    with suppress(TypeError):
-        _types[bare] = found
-    return found
+    return Any if isinstance(found, typing.TypeVar) else found
 
 
 def encoded(value: Any, op: Operation, limit: int) -> str | None:
@@ -174,10 +225,24 @@ def decoded(value: str | None, op: Operation) -> Any:
     if value is None:
         return None
     try:
-        return msgspec.json.decode(value, type=op.type)
+        return (_decode if op.type is Any else _reader(op.type))(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         what = f"result of {op.key}"
         raise InvalidPayload(what, None, f"{error}; it does not fit the annotation {op.type}", subject=what) from error
+
+
+def _reader(type: Any) -> Callable[[str], Any]:
+    try:
+        return _kept_reader(type)
+    except TypeError:
+        # A type that cannot be a key.
+        return msgspec.json.Decoder(type).decode
+
+
+@functools.lru_cache(maxsize=1_000)
+def _kept_reader(type: Any) -> Callable[[str], Any]:
+    """Keep what reads a type: to make it takes longer than to read a small value."""
+    return msgspec.json.Decoder(type).decode
 
 
 def failure(key: str, value: str | None) -> StepFailed:

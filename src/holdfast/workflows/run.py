@@ -15,7 +15,8 @@ from holdfast.values.options import text
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import Duration, Retry, seconds
 from holdfast.workflows.body import Body
-from holdfast.workflows.operations import Operation, digest_of, name_of, policy, type_of
+from holdfast.workflows.operations import KEY_LENGTH, USUAL, Operation, described, digest_of, name_of, policy, type_of
+from holdfast.workflows.remote_step import remote_step
 
 T = TypeVar("T")
 
@@ -123,22 +124,12 @@ class Run:
         prefix: str = "",
     ) -> asyncio.Future[Any]:
         future = self._body.future()
-        found = prefix + name_of(fn, name)
-        how, limit = policy(retry, timeout)
-        return self._body.announce(
-            Operation(
-                kind,
-                self._body.key_for(found),
-                future,
-                fn=fn,
-                args=args,
-                kwargs=kwargs,
-                retry=how,
-                timeout=limit,
-                type=type_of(fn),
-                digest=digest_of(args, kwargs),
-            )
-        )
+        found, read_as = described(fn, name)
+        how, limit = (USUAL, None) if retry is None and timeout is None else policy(retry, timeout)
+        op = Operation(kind, self._body.key_for(prefix + found), future)
+        op.fn, op.args, op.kwargs = fn, args, kwargs
+        op.retry, op.timeout, op.type, op.digest = how, limit, read_as, digest_of(args, kwargs)
+        return self._body.announce(op)
 
     def undo(
         self,
@@ -210,6 +201,9 @@ class Run:
             raise ConfigError("child", "takes a workflow; call any other function with run.step(…)", workflow)
         bound = workflow.bind(*args, **kwargs)
         key = self._body.key_for(name_of(workflow, name))
+        if len(self.id) + len(key) >= KEY_LENGTH:
+            rule = f"this run's id and the child's key ({key}) make its id, which has at most {KEY_LENGTH} characters"
+            raise ConfigError("child", rule, self.id)
         return self._body.announce(
             Operation(
                 "child",
@@ -223,9 +217,61 @@ class Run:
             )
         )
 
+    @overload
+    def remote(
+        self,
+        step: str,
+        input: Any = None,
+        /,
+        *,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        partition: str | None = None,
+        name: str | None = None,
+        engine: str | None = None,
+    ) -> asyncio.Future[Any]: ...
+    @overload
+    def remote(
+        self,
+        step: str,
+        input: Any = None,
+        /,
+        *,
+        type: type[T],
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        partition: str | None = None,
+        name: str | None = None,
+        engine: str | None = None,
+    ) -> asyncio.Future[T]: ...
+    def remote(
+        self,
+        step: str,
+        input: Any = None,
+        /,
+        *,
+        type: Any = Any,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        partition: str | None = None,
+        name: str | None = None,
+        engine: str | None = None,
+    ) -> Any:
+        """Have a worker elsewhere do a step, in whatever language, and remember its output: see `hf.remote_engine`.
+
+        step: which handler, by the name that its worker knows. input: what that gets, as JSON. While the worker is at
+        it, this run is a row and nothing else. It is done at least once; a failed attempt is tried again as `retry`
+        says. timeout: the longest one attempt may take, from its dispatch on, the wait for a worker included. type:
+        what the output is read as. partition: of the workers, if not the engine's. name: the key in the journal, by
+        default the step's. engine: where an application has several.
+        """
+        return self._body.announce(remote_step(self._body, step, input, type, retry, timeout, partition, name, engine))
+
     def set(self, name: str, value: Any) -> None:
         """Say something of this run to those outside: `hf.run(id).attributes()`, `holdfast runs list --attribute`."""
         name = text(name, "name", 100)
+        if "#" in name:
+            raise ConfigError("name", "must not have # in it", name)
         written = encode_value(value, f"attribute {name}")
         if len(written) > ATTRIBUTE_LENGTH:
             raise PayloadTooLarge(f"attribute {name}", len(written), ATTRIBUTE_LENGTH)
@@ -272,8 +318,8 @@ class Run:
 def signal_name(name: str) -> str:
     """Check the name of a signal."""
     found = text(name, "signal", SIGNAL_NAME_LENGTH)
-    if found.startswith("!") or "," in found:
-        raise ConfigError("signal", "must not begin with ! nor have a comma in it", found)
+    if found.startswith("!") or "," in found or "#" in found:
+        raise ConfigError("signal", "must not begin with ! nor have a comma or # in it", found)
     return found
 
 
@@ -282,17 +328,25 @@ def _ring(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+async def _called(call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    try:
+        return await call()
+    except (SystemExit, KeyboardInterrupt) as error:
+        # Else it would leave the loop, and end neither the run nor the process.
+        raise RuntimeError(f"the body raised {type(error).__name__}: {error}") from error
+
+
 async def bodied(
     run: Run, call: Callable[[], Coroutine[Any, Any, Any]], deadline: float | None, limit: float | None
 ) -> Any:
     """Run the body: with its deadline around it, and with what it has to undo behind it when it does not end well."""
     try:
         if deadline is None or limit is None:
-            return await call()
+            return await _called(call)
         scope = asyncio.timeout_at(deadline)
         try:
             async with scope:
-                return await call()
+                return await _called(call)
         except TimeoutError as error:
             if scope.expired():
                 raise TimedOut(limit) from error

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from holdfast import jobs, runs
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, LeaseLost
 from holdfast.flow import Steps, ask, flow, text_of
 from holdfast.jobs.chunks import chunks
 from holdfast.runs import Noted, There, give_keys_away, note, those_with
@@ -56,6 +56,19 @@ def start(new: Sequence[NewRun], *, reuse: Reuse = "never") -> Steps[list[Starte
     for chunk in chunks(new, CHUNK_ROWS, lambda one: len(one.job.payload)):
         answers += yield from _start(chunk, reuse)
     return answers
+
+
+@flow
+def start_children(parent: str, fence: int, new: Sequence[NewRun]) -> Steps[None]:
+    """Start runs for one that is held; those that an earlier attempt has started are found.
+
+    The parent's row is locked: its end comes before, and then nothing is started, or after, and then it is known that
+    there are children to be told to stop.
+    Commits: its own, all or none. Raises: LeaseLost; Conflict. After a crash: as `start`.
+    """
+    if not (yield from ask("run_hold", id=parent, fence=fence)):
+        raise LeaseLost(parent, fence)
+    yield from start(new)
 
 
 def _start(new: Sequence[NewRun], reuse: Reuse) -> Steps[list[Started]]:

@@ -17,6 +17,7 @@ from holdfast.values.ids import new_id
 from holdfast.values.options import HandlerOptions, kind_name, text
 from holdfast.values.payload import Signature, decode_value
 from holdfast.values.retry import whole
+from holdfast.values.rows import NewJob
 from holdfast.workflows.handle import RunHandle, Running
 from holdfast.workflows.operations import digest_of, type_of
 from holdfast.workflows.run import Run
@@ -136,6 +137,10 @@ class Workflow(Handler[P, R_co]):
                 raise ConfigError("runs", f"must be made by {self.workflow}.bind(…)", bound)
             new.append((self, key, bound))
         return new
+
+    def bound_like(self) -> NewJob:
+        """Return the row that all jobs of this version share."""
+        return self._like
 
     def new_run(self, key: str | None, bound: Bound, parent: tuple[str, str] | None = None) -> NewRun:
         """Make the rows of a run."""

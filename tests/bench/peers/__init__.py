@@ -1,4 +1,4 @@
-"""The peers of `make bench`: other projects' queues, in environments of their own below .run/.
+"""The peers of `make bench`: other projects' queues and workflow engines, in environments of their own below .run/.
 
 Versions are pinned in the requirements files, package-lock.json and river/go.mod. What cannot be had is named, never
 left out in silence.
@@ -16,6 +16,8 @@ COMMON = frozenset({"one async", "many", "flow", "latency", "idle"})
 ORDERED = frozenset({"ordered", "one key"})
 # huey takes a task off the table before it runs it, and adds one at a time.
 SINGLE = frozenset({"one", "deleted", "latency", "idle"})
+# Durable workflows: steps of runs, and runs of one step.
+RUNS = frozenset({"one run", "steps", "one step"})
 
 HOMES: tuple[Home, ...] = (
     PythonHome(
@@ -49,6 +51,19 @@ HOMES: tuple[Home, ...] = (
     ),
     PythonHome(("requirements-awa.txt",), (Peer("awa", "awa_peer.py", COMMON | {"kept"}, 0.1, package="awa-pg"),)),
     PythonHome(("requirements-oban.txt",), (Peer("oban", "oban_peer.py", COMMON | {"kept"}, 0.1),), needs=(3, 12)),
+    # An outbox: its one row is the relay's.
+    PythonHome(
+        ("requirements-faststream.txt",),
+        (Peer("faststream-outbox", "faststream_peer.py", frozenset({"relay"}), 0.2),),
+    ),
+    PythonHome(
+        ("requirements-dbos.txt",),
+        (Peer("dbos", "dbos_peer.py", RUNS | {"signals"}, shares=(("steps", 0.1), ("one step", 0.03))),),
+    ),
+    PythonHome(
+        ("requirements-absurd.txt",),
+        (Peer("absurd", "absurd_peer.py", RUNS, package="absurd-sdk", shares=(("steps", 0.1), ("one step", 0.03))),),
+    ),
     PythonHome(
         ("requirements-huey.txt",),
         (

@@ -8,6 +8,7 @@ import 'reflect-metadata';
 import { createInterface } from 'node:readline';
 import { InMemoryStateStore, WorkflowEngine } from '@dudousxd/nestjs-durable-core';
 import { DbTransport } from '@dudousxd/nestjs-durable-transport-db';
+import { executorFor } from './executor.mjs';
 
 const [url, prefix, pollMs = '20', isolation = ''] = process.argv.slice(2);
 const say = (line) => process.stdout.write(JSON.stringify(line) + '\n');
@@ -17,60 +18,7 @@ process.on('unhandledRejection', (error) => {
   process.exit(7);
 });
 
-async function postgres() {
-  const { default: pg } = await import('pg');
-  const pool = new pg.Pool({ connectionString: url, max: 8 });
-  const rows = (on) => async (sql, params) => (await on.query(sql, params)).rows;
-  return {
-    dialect: 'postgres',
-    escapeId: (id) => `"${id}"`,
-    query: rows(pool),
-    async transaction(fn) {
-      const client = await pool.connect();
-      try {
-        await client.query('begin');
-        const value = await fn({ query: rows(client) });
-        await client.query('commit');
-        return value;
-      } catch (error) {
-        await client.query('rollback').catch(() => {});
-        throw error;
-      } finally {
-        client.release();
-      }
-    },
-    end: () => pool.end(),
-  };
-}
-
-async function mysql() {
-  const { default: driver } = await import('mysql2/promise');
-  const pool = driver.createPool({ uri: url, connectionLimit: 8, supportBigNumbers: true });
-  if (isolation) pool.pool.on('connection', (c) => c.query(`set session transaction isolation level ${isolation}`));
-  const rows = (on) => async (sql, params) => (await on.query(sql, params))[0];
-  return {
-    dialect: 'mysql',
-    escapeId: (id) => '`' + id + '`',
-    query: rows(pool),
-    async transaction(fn) {
-      const client = await pool.getConnection();
-      try {
-        await client.beginTransaction();
-        const value = await fn({ query: rows(client) });
-        await client.commit();
-        return value;
-      } catch (error) {
-        await client.rollback().catch(() => {});
-        throw error;
-      } finally {
-        client.release();
-      }
-    },
-    end: () => pool.end(),
-  };
-}
-
-const executor = await (url.startsWith('postgres') ? postgres() : mysql());
+const executor = await executorFor(url, isolation);
 const transport = new DbTransport({ executor, prefix, pollMs: Number(pollMs) });
 const store = new InMemoryStateStore();
 const engine = new WorkflowEngine({ store, transport });

@@ -165,7 +165,7 @@ kept as (
     insert into holdfast_finished
         (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays,
          priority, bucket, outcome, queue, kind, key, unique_key, leased_by, fingerprint, payload, headers, progress,
-         result, errors, followers)
+         result, errors, followers, place)
     select id, fence, available_at, created_at, leased_at, statement_timestamp(), attempts, max_attempts,
            lease_ms, replays, priority, bucket,
            case cardinality(%(outcome)s::text[]) when 1 then (%(outcome)s::text[])[1] else (%(outcome)s::text[])[n] end,
@@ -173,7 +173,7 @@ kept as (
            (%(result)s::text[])[n]::json,
            case when (%(error)s::text[])[n] is null then errors
                 else coalesce(errors, '[]'::jsonb) || (%(error)s::text[])[n]::jsonb end,
-           followers
+           followers, place
       from gone
     returning id)
 select id::text from kept where (select count(*) from kept) < (select cardinality(id) from held)
@@ -205,10 +205,11 @@ with gone as (
 kept as (
     insert into holdfast_finished
         (id, fence, available_at, created_at, leased_at, finished_at, attempts, max_attempts, lease_ms, replays,
-         priority, bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, result, errors)
+         priority, bucket, outcome, queue, kind, key, unique_key, leased_by, payload, headers, progress, result, errors,
+         place)
     select id, fence, available_at, created_at, leased_at, statement_timestamp(), attempts, max_attempts, lease_ms, replays,
            priority, bucket, 'done', queue, kind, key, unique_key, leased_by, payload, headers, progress,
-           %(result)s::text::json, errors
+           %(result)s::text::json, errors, place
       from gone
     returning id)
 select id::text from kept

@@ -74,6 +74,7 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, u
             and id < :older_than  -- when older_than
             and id > :newer_than  -- when newer_than
             and false  -- when expired
+            and false  -- when only_live
           order by
                 id desc,  -- when newest
                 id
@@ -83,6 +84,27 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, u
        id desc,  -- when newest
        id
  limit :limit;
+
+-- jobs_horizon: name the job that has this many newer ones in its table, of live or finished jobs the newer one.
+select id
+  from (select id
+          from (select id
+                  from holdfast_jobs
+                 where true
+                   and id < :older_than  -- when older_than
+                 order by id desc
+                 limit 1 offset :window) l
+         union all
+        select id
+          from (select id
+                  from holdfast_finished
+                 where true
+                   and id < :older_than  -- when older_than
+                   and false  -- when only_live
+                 order by id desc
+                 limit 1 offset :window) f) h
+ order by id desc
+ limit 1;
 
 -- jobs_read: read jobs by their ids, live and finished, each as one JSON text with the columns of jobs_list.
 -- One text, because a connection of the application's may decode what else there is in a way of its own.
@@ -120,24 +142,28 @@ select
       where true
         -- insert outcome_filter
         -- insert job_filter
+        and false  -- when only_live
     );
 
--- queue_counts: count jobs by queue, kind and state.
-select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled),
-       sum(waiting)
-  from (select queue, kind, sum(state = 'pending') as pending,
-               sum(state = 'pending' and available_at <= :now) as due,
-               sum(state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled,
-               sum(state = 'waiting') as waiting
-          from holdfast_jobs
-         group by queue, kind
-         union all
-        select queue, kind, 0, 0, 0, sum(outcome = 'done'), sum(outcome = 'dead'),
-               sum(outcome = 'cancelled'), 0
-          from holdfast_finished
-         group by queue, kind) c
- group by queue, kind
- order by queue, kind;
+-- queue_counts: count live jobs by queue, kind and state.
+select queue, kind, sum(state = 'pending'),
+       sum(state = 'pending' and available_at <= :now),
+       sum(state = 'pending' and available_at > :now),
+       sum(state = 'leased'), sum(state = 'waiting')
+  from holdfast_jobs
+ group by queue, kind;
+
+-- finished_counts: count the latest finished jobs of a queue with one outcome, by kind; no more of them than :limit.
+select kind, count(*)
+  from (select kind
+          from holdfast_finished force index (holdfast_finished_age_idx)
+         where outcome = :outcome and queue = :queue
+         order by finished_at desc
+         limit :limit) f
+ group by kind;
+
+-- live_any: tell whether there is a live job.
+select 1 from holdfast_jobs limit 1;
 
 -- queue_lags: count the due jobs of each queue and tell for how many microseconds the first has been due.
 -- With `unpaused`, what is paused is left out.
@@ -153,6 +179,7 @@ select queue, count(*), timestampdiff(microsecond, min(available_at), :now)
  order by 3 desc, 1;
 
 -- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
+-- No more than :most of them are looked at.
 -- Differs: no ordered aggregates; the time written in front puts the latest id at the end.
 select g.fingerprint, g.kind, g.letters, g.queues,
        if(json_valid(f.errors),
@@ -165,10 +192,12 @@ select g.fingerprint, g.kind, g.letters, g.queues,
                min(finished_at) as first_at, max(finished_at) as last_at,
                convert(substr(max(concat(cast(finished_at as char(26)), id)), 27) using ascii)
                    collate ascii_bin as latest
-          from holdfast_finished
-         where true
-           -- insert outcome_filter
-           -- insert job_filter
+          from (select fingerprint, kind, queue, finished_at, id
+                  from holdfast_finished
+                 where true
+                   -- insert outcome_filter
+                   -- insert job_filter
+                 limit :most) d
          group by fingerprint, kind
          order by count(*) desc, max(finished_at) desc
          limit :limit) g
@@ -325,6 +354,9 @@ select at, action, job_id, actor, detail
   from holdfast_audit
  where true
    and job_id = :job_id  -- when job_id
+   and actor = :actor  -- when actor
+   and at >= :since  -- when since
+   and at < :before  -- when before
  order by at desc, job_id desc
  limit :limit;
 

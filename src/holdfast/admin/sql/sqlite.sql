@@ -51,7 +51,10 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, key, uni
         select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
                progress, result, errors, available_at, created_at, leased_at, cast(null as integer), leased_by,
                finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer), cast(null as text)
-          from holdfast_finished) j
+          from holdfast_finished
+         where true
+           and false  -- when only_live
+       ) j
  where true
    -- insert state_filter
    -- insert job_filter
@@ -63,6 +66,27 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, key, uni
        id desc,  -- when newest
        id
  limit :limit;
+
+-- jobs_horizon: name the job that has this many newer ones in its table, of live or finished jobs the newer one.
+select id
+  from (select id
+          from (select id
+                  from holdfast_jobs
+                 where true
+                   and id < :older_than  -- when older_than
+                 order by id desc
+                 limit 1 offset :window) l
+         union all
+        select id
+          from (select id
+                  from holdfast_finished
+                 where true
+                   and id < :older_than  -- when older_than
+                   and false  -- when only_live
+                 order by id desc
+                 limit 1 offset :window) f) h
+ order by id desc
+ limit 1;
 
 -- jobs_read: read jobs by their ids, live and finished, each as one JSON text with the columns of jobs_list.
 -- One text, because a connection of the application's may decode what else there is in a way of its own.
@@ -95,28 +119,34 @@ select count(*)
           from holdfast_jobs
          union all
         select id, outcome, queue, kind, key, payload, errors, created_at, leased_by, finished_at, fingerprint
-          from holdfast_finished) j
+          from holdfast_finished
+         where true
+           and false  -- when only_live
+       ) j
  where true
    -- insert state_filter
    -- insert job_filter
 ;
 
--- queue_counts: count jobs by queue, kind and state.
-select queue, kind, sum(pending), sum(due), sum(pending - due), sum(leased), sum(done), sum(dead), sum(cancelled),
-       sum(waiting)
-  from (select queue, kind, count(*) filter (where state = 'pending') as pending,
-               count(*) filter (where state = 'pending' and available_at <= :now) as due,
-               count(*) filter (where state = 'leased') as leased, 0 as done, 0 as dead, 0 as cancelled,
-               count(*) filter (where state = 'waiting') as waiting
-          from holdfast_jobs
-         group by queue, kind
-         union all
-        select queue, kind, 0, 0, 0, count(*) filter (where outcome = 'done'), count(*) filter (where outcome = 'dead'),
-               count(*) filter (where outcome = 'cancelled'), 0
+-- queue_counts: count live jobs by queue, kind and state.
+select queue, kind, count(*) filter (where state = 'pending'),
+       count(*) filter (where state = 'pending' and available_at <= :now),
+       count(*) filter (where state = 'pending' and available_at > :now),
+       count(*) filter (where state = 'leased'), count(*) filter (where state = 'waiting')
+  from holdfast_jobs
+ group by queue, kind;
+
+-- finished_counts: count the latest finished jobs of a queue with one outcome, by kind; no more of them than :limit.
+select kind, count(*)
+  from (select kind
           from holdfast_finished
-         group by queue, kind) c
- group by queue, kind
- order by queue, kind;
+         where outcome = :outcome and queue = :queue
+         order by finished_at desc
+         limit :limit) f
+ group by kind;
+
+-- live_any: tell whether there is a live job.
+select 1 from holdfast_jobs limit 1;
 
 -- queue_lags: count the due jobs of each queue and tell for how many microseconds the first has been due.
 -- With `unpaused`, what is paused is left out.
@@ -133,6 +163,7 @@ select queue, count(*), :now - min(available_at)
  order by 3 desc, 1;
 
 -- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
+-- No more than :most of them are looked at.
 -- Differs: no ordered aggregates; the time written with leading zeros puts the latest id at the end.
 select g.fingerprint, g.kind, g.count, g.queues, iif(json_valid(f.errors), json_extract(f.errors, '$[#-1].type'), null),
        iif(json_valid(f.errors), json_extract(f.errors, '$[#-1].message'), null),
@@ -140,10 +171,12 @@ select g.fingerprint, g.kind, g.count, g.queues, iif(json_valid(f.errors), json_
   from (select fingerprint, kind, count(*) as count, json_group_array(distinct queue) as queues,
                min(finished_at) as first_at, max(finished_at) as last_at,
                substr(max(printf('%020d', finished_at) || id), 21) as latest
-          from holdfast_finished
-         where true
-           -- insert outcome_filter
-           -- insert job_filter
+          from (select fingerprint, kind, queue, finished_at, id
+                  from holdfast_finished
+                 where true
+                   -- insert outcome_filter
+                   -- insert job_filter
+                 limit :most) d
          group by fingerprint, kind
          order by count(*) desc, max(finished_at) desc
          limit :limit) g
@@ -268,6 +301,9 @@ select at, action, job_id, actor, detail
   from holdfast_audit
  where true
    and job_id = :job_id  -- when job_id
+   and actor = :actor  -- when actor
+   and at >= :since  -- when since
+   and at < :before  -- when before
  order by at desc, job_id desc
  limit :limit;
 

@@ -15,9 +15,11 @@ from holdfast.foreign.airlock import dead
 from holdfast.foreign.airlock import flows as airlock
 from holdfast.foreign.airlock.desk import AirlockDesk
 from holdfast.foreign.airlock.flows import AirlockTables
-from holdfast.foreign.airlock.messages import Takes
+from holdfast.foreign.airlock.messages import ANY_TYPE, Takes
 from holdfast.foreign.source import ForeignHandler, ForeignSource
 from holdfast.life.source import Renewed, Settled, Source, complete_each
+from holdfast.outbox import Pattern, Route
+from holdfast.sinks import Sink
 from holdfast.store import Store
 from holdfast.values.cloudevents import CloudEvent
 from holdfast.values.ids import parse_id
@@ -29,6 +31,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PRUNE_CHUNK_ROWS = 1000
+
+
+class AirlockRoute(ForeignHandler[[], Any]):
+    """What stands for a handler where events are sent on: the sink, and how many go together."""
+
+    # A worker that dies rarely dies of a message, and it holds many.
+    free_lapses = 1
+
+    def __init__(self, event_type: str, route: Route) -> None:
+        async def deliver() -> None: ...
+
+        super().__init__(deliver, event_type, HandlerOptions(retry=route.retry, lease=route.lease))
+        self.route = route
+        self.size = max(2, route.batch)
+        self.timeout = seconds(route.timeout, "timeout")
 
 
 class AirlockOutbox(ForeignSource):
@@ -53,6 +70,34 @@ class AirlockOutbox(ForeignSource):
         lease = self.tables.lease_ms / 1000
         options = HandlerOptions(retry=self.tables.retry, lease=lease, timeout=timeout, concurrency=concurrency)
         return lambda fn: self._register(event_type, fn, options)
+
+    def route(
+        self,
+        event_type: str = ANY_TYPE,
+        *,
+        to: Sink,
+        timeout: Duration = 30.0,
+        batch: int = 100,
+        batch_bytes: int = 2**20,
+    ) -> AirlockRoute:
+        """Send events of a type on to a sink, or with "*" of every type that has no handler or route of its own.
+
+        They leave as the producer wrote them, with their ids; `partition_key` is the key. Nothing is copied: the row is
+        the delivery. timeout: of one call of the sink. batch, batch_bytes: the most that one call takes. Retries are
+        the table's; an outage of the sink uses none.
+        """
+        text(event_type, "event_type", 128)
+        tables = self.tables
+        pattern = Pattern("#")
+        route = Route("all", pattern, to, tables.retry, timeout, tables.lease_ms / 1000, batch, batch_bytes)
+        if event_type in self.handlers:
+            raise ConfigError(event_type, f"has a handler on {self.name} already", event_type)
+        made = self._handlers[event_type] = AirlockRoute(event_type, route)
+        self._takes[event_type] = Takes(None)
+        return made
+
+    def executor(self, kind: str) -> str:
+        return "relay" if isinstance(self.handlers[kind], AirlockRoute) else super().executor(kind)
 
     def _check(self, handler: ForeignHandler[..., Any]) -> None:
         self._takes[handler.kind] = _takes(handler)

@@ -13,15 +13,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from holdfast.errors import ConfigError
 from holdfast.flow import Steps, ask, flow
 from holdfast.foreign.tables import ForeignTables, Holding
 from holdfast.life.source import Renewed, Settled, without_parks
+from holdfast.remote import group_of
 from holdfast.values.options import storable
 from holdfast.values.retry import whole
 from holdfast.values.rows import End, Finish, Lease, PutBack, when
 
-NAME_LENGTH = 191
 # Rows one claim may lock, and how many it looks at.
 CLAIM_ROWS = 100
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
@@ -45,16 +44,11 @@ class DurableTables(ForeignTables):
 
     def group(self, step: str) -> str:
         """Return the queue token of a step: colons become dashes, a partition is added behind @."""
-        suffix = f"@{self.partition}" if self.partition and self.partition != "default" else ""
-        token = storable(step, "step").replace(":", "-") + suffix
-        if not step or len(token) > NAME_LENGTH:
-            rule = f"must be text of 1 to {NAME_LENGTH} characters, its partition included"
-            raise ConfigError("step", rule, step)
-        return token
+        return group_of(step, self.partition)
 
-    def now(self) -> Steps[int]:
+    def now(self, *, look: bool = False) -> Steps[int]:
         """Read the database's clock in milliseconds."""
-        [[stored]] = yield from ask("clock")
+        [[stored]] = yield from ask("clock", look=look)
         return int(when(stored).timestamp() * 1000)
 
 

@@ -72,6 +72,30 @@ select u.id, :queue, :kind, u.payload,
         payload longtext character set utf8mb4 path '$[1]')) u
 on duplicate key update id = holdfast_jobs.id;
 
+-- enqueue_keyed: add a batch of jobs that differ in id, payload and key only.
+insert into holdfast_jobs
+    (id, queue, kind, payload, available_at, created_at, max_attempts, `key`, bucket
+    , priority  -- when priority
+    , headers  -- when headers
+    , lease_ms  -- when lease_ms
+    , followers  -- when followers
+    )
+select u.id, :queue, :kind, u.payload,
+       coalesce(cast(:run_at as datetime(6)),  -- when run_at
+       :now
+           + interval :delay_ms * 1000 microsecond  -- when delay_ms
+       )  -- when run_at
+       , :now, :max_attempts, u.`key`, u.bucket
+       , :priority  -- when priority
+       , :headers  -- when headers
+       , :lease_ms  -- when lease_ms
+       , :followers  -- when followers
+  from json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]',
+        payload longtext character set utf8mb4 path '$[1]', `key` longtext character set utf8mb4 path '$[2]',
+        bucket integer path '$[3]')) u
+on duplicate key update id = holdfast_jobs.id;
+
 -- enqueue_many: add a batch of jobs of any sort.
 insert into holdfast_jobs
     (id, queue, kind, payload, headers, priority, available_at, created_at, max_attempts, lease_ms, `key`, bucket,
@@ -583,3 +607,10 @@ delete d
 -- pauses_list: read which queues and kinds are paused, queues first.
 select scope, name, since, paused_by, reason from holdfast_pauses
  order by scope desc, name;
+
+-- position_read: read how far a stream has been received.
+select value from holdfast_meta where `key` = :name;
+
+-- position_write: note how far a stream has been received; what others have noted beyond that stays.
+insert into holdfast_meta (`key`, value) values (:name, :position)
+on duplicate key update value = greatest(holdfast_meta.value, :position);

@@ -51,6 +51,29 @@ insert into holdfast_jobs
     -- insert added_job
 on conflict do nothing;
 
+-- enqueue_keyed: add a batch of jobs that differ in id, payload and key only.
+-- Differs: run once per row, as enqueue_alike.
+-- bind: rows
+insert into holdfast_jobs
+    (id, queue, kind, payload, available_at, created_at, max_attempts, key, bucket
+    , priority  -- when priority
+    , headers  -- when headers
+    , lease_ms  -- when lease_ms
+    , followers  -- when followers
+    )
+values (:id, :queue, :kind, :payload,
+    coalesce(:run_at,  -- when run_at
+    :now
+        + :delay_ms * 1000  -- when delay_ms
+    )  -- when run_at
+    , :now, :max_attempts, :key, :bucket
+    , :priority  -- when priority
+    , :headers  -- when headers
+    , :lease_ms  -- when lease_ms
+    , :followers  -- when followers
+    )
+on conflict do nothing;
+
 -- enqueue_many: add a batch of jobs of any sort.
 -- Differs: run once per row, as enqueue_alike.
 -- bind: rows
@@ -472,3 +495,11 @@ returning 1;
 -- pauses_list: read which queues and kinds are paused, queues first.
 select scope, name, since, paused_by, reason from holdfast_pauses
  order by scope desc, name;
+
+-- position_read: read how far a stream has been received.
+select value from holdfast_meta where key = :name;
+
+-- position_write: note how far a stream has been received; what others have noted beyond that stays.
+-- Differs: MAX with two arguments is the greatest here.
+insert into holdfast_meta (key, value) values (:name, :position)
+on conflict (key) do update set value = max(value, excluded.value);

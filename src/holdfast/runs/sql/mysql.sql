@@ -8,10 +8,10 @@
 -- a table of it, and STRAIGHT_JOIN from there reads every row by its primary key.
 -- Differs throughout: nothing returns what it wrote.
 
--- checkpoint: add rows to journals whose run is still held with its fence, and answer with those that are there.
+-- checkpoint: add rows to journals whose run is still held with its fence, and answer with those that were added.
 -- The runs are locked for it, so that one that a reaper is taking back is waited for and then found with another fence:
 -- a plain look at the fence would let the row slip in behind the reaper's back.
--- Differs: rows that an earlier try has added are in the answer, too.
+-- Differs: it has no answer, and the flow looks: so it is one statement, which commits by itself.
 insert into holdfast_steps (run_id, seq, `key`, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
 select u.run_id, u.seq, u.`key`, u.kind, u.ok, u.value, u.digest, u.attempt, :worker, u.took_ms, u.ref, :now
   from json_table(:batch, '$[*]' columns (
@@ -24,12 +24,15 @@ select u.run_id, u.seq, u.`key`, u.kind, u.ok, u.value, u.digest, u.attempt, :wo
  where true
    /*!80001 for share of j */ /*M! lock in share mode */
 on duplicate key update seq = holdfast_steps.seq;
-select s.run_id, s.seq, timestampdiff(microsecond, '1970-01-01', s.at)
-  from json_table(:batch, '$[*]' columns (
-        run_id char(36) character set ascii collate ascii_bin path '$[0]', fence bigint path '$[1]',
-        seq integer path '$[2]')) u
- straight_join holdfast_jobs j force index (primary) on j.id = u.run_id and j.fence = u.fence
- straight_join holdfast_steps s force index (primary) on s.run_id = u.run_id and s.seq = u.seq;
+
+-- checkpoint_one: as checkpoint, for one row.
+-- Differs: as in checkpoint.
+insert into holdfast_steps (run_id, seq, `key`, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select j.id, :seq, :key, :kind, :ok, :value, :digest, :attempt, :worker, :took_ms, :ref, :now
+  from holdfast_jobs j
+ where j.id = :id and j.fence = :fence
+   /*!80001 for share of j */ /*M! lock in share mode */
+on duplicate key update seq = holdfast_steps.seq;
 
 -- checkpoint_look: tell which of these rows an earlier try has added, of runs that are still held with their fence.
 select s.run_id, s.seq, timestampdiff(microsecond, '1970-01-01', s.at)
@@ -74,6 +77,15 @@ select j.id
 -- run_calm: note that a request to cancel has reached the run.
 update holdfast_jobs set cancel_requested = false where id = :id and fence = :fence;
 
+-- runs_asked: note that runs are asked to stop: the next to claim one of them looks for the request first.
+update json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+   set j.cancel_requested = true;
+
+-- run_migrate: let a run that is locked and that nobody holds go on as another version, at once.
+update holdfast_jobs set kind = :kind, state = 'pending', waits_for = null, available_at = least(available_at, :now)
+ where id = :id;
+
 -- runs_add: note new runs, except where a run of this workflow has the key; the flow reads who has it.
 insert into holdfast_runs (id, workflow, run_key, digest, parent_id, parent_key, created_at)
 select u.id, u.workflow, u.run_key, u.digest, u.parent_id, u.parent_key, :now
@@ -101,6 +113,18 @@ select id, workflow, outcome
    and workflow = :workflow  -- when workflow
  order by id
  limit 2;
+
+-- runs_keyed: read the runs that have these keys.
+select r.run_key, r.id, r.workflow
+  from json_table(:keys, '$[*]' columns (run_key varchar(300) character set utf8mb4 collate holdfast_text path '$')) u
+ straight_join holdfast_runs r force index (holdfast_runs_key_idx) on r.run_key = u.run_key
+ order by r.id;
+
+-- runs_unbegun: tell which of these runs have nothing behind them; one that continues another has no digest.
+select r.id
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_runs r force index (primary) on r.id = u.id
+ where r.digest is not null;
 
 -- runs_rename: let a run that is over give its key away.
 -- Differs: nothing to return, so the rows are read first.
@@ -141,6 +165,17 @@ select r.id
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_runs r force index (holdfast_runs_parent_idx) on r.parent_id = u.id
  where r.outcome is null
+ order by r.id;
+
+-- runs_children_over: read how children of these runs ended, where their parents' journals do not tell of it.
+-- One that was continued has not ended: its followers hold 64.
+select r.id, r.parent_id, r.parent_key, f.outcome, f.result
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_runs r force index (holdfast_runs_parent_idx) on r.parent_id = u.id
+ straight_join holdfast_finished f force index (primary) on f.id = r.id
+ where r.outcome is not null and coalesce(f.followers, 0) & 64 = 0
+   and not exists (select 1 from holdfast_steps s
+                    where s.run_id = r.parent_id and s.kind = 'child' and s.`key` = r.parent_key)
  order by r.id;
 
 -- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
@@ -241,6 +276,7 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
    and exists (select 1 from holdfast_attributes a
                 where a.run_id = r.id and a.name = :attribute and a.value = :value)
    -- end
+   and r.id < :older_than  -- when older_than
  order by r.id desc
  limit :limit;
 
@@ -251,11 +287,12 @@ select r.id, r.run_key, (select max(s.seq) from holdfast_steps s where s.run_id 
  order by r.id
  limit :limit;
 
--- runs_kinds: count the runs that wait to be claimed, by kind.
-select j.kind, count(*)
+-- runs_kinds: count the runs that are not over, by kind, and those of them that are due.
+select j.kind, count(*), sum(case when j.state = 'pending' and j.available_at <= :now then 1 else 0 end)
   from holdfast_jobs j
- where j.state = 'pending' and j.available_at <= :now and j.followers is not null and j.followers & 128 <> 0
- group by j.kind;
+ where j.followers is not null and j.followers & 128 <> 0
+ group by j.kind
+ order by j.kind;
 
 -- runs_old: lock finished runs that were kept for long enough.
 select id
@@ -286,5 +323,24 @@ delete f
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_finished f force index (primary) on f.id = u.id;
 
+-- runs_failures: read which step failed last in these runs, and whether something was undone since it did.
+select s.run_id, s.`key`,
+       case when exists (select 1 from holdfast_steps u where u.run_id = s.run_id and u.kind = 'undo') then 1 else 0 end
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) i
+ straight_join holdfast_steps s force index (primary) on s.run_id = i.id
+ where s.ok = 0 and s.kind <> 'attempt'
+   and s.seq = (select max(l.seq) from holdfast_steps l where l.run_id = s.run_id and l.ok = 0 and l.kind <> 'attempt')
+ order by s.run_id;
+
 -- steps_pardon: delete the failure that ended a run, so that its step is made again.
 delete from holdfast_steps where run_id = :id and `key` = :key and ok = 0;
+
+-- steps_fork: note in the journal of a new run, before all else, whose it continues and what its chance follows from.
+insert into holdfast_steps (run_id, seq, `key`, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select :id, 0, 'fork', 'fork', 1, null, null, 1, null, null, :seed, created_at
+  from holdfast_runs where id = :source;
+
+-- steps_copy: copy the first rows of a journal to that of a new run; digests are of the other run's arguments.
+insert into holdfast_steps (run_id, seq, `key`, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select :id, seq, `key`, kind, ok, value, null, attempt, worker, took_ms, null, at
+  from holdfast_steps where run_id = :source and seq between 1 and :last;

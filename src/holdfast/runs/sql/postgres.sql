@@ -8,7 +8,12 @@
 -- checkpoint: add rows to journals whose run is still held with its fence, and answer with those that were added.
 -- The runs are locked for it, so that one that a reaper is taking back is waited for and then found with another fence:
 -- a plain look at the fence would let the row slip in behind the reaper's back.
-with mine as materialized (select :held::text::uuid[] as id, :fences::text::bigint[] as fence),
+-- What is the same for all comes as an array of one, or of none for NULL. Where all were added, one row without a run
+-- answers for them.
+-- bind: once kind, ok, attempt
+with mine as materialized (
+    select :held::text::uuid[] as id, :fences::text::bigint[] as fence, cardinality(:seq::text::integer[]) as size,
+           (:kind::text[])[1] as kind, (:ok::text::smallint[])[1] as ok, (:attempt::text::integer[])[1] as attempt),
 held as materialized (
     select j.id
       from holdfast_jobs j
@@ -16,14 +21,33 @@ held as materialized (
        and j.id = ((select id from mine))[width_bucket(j.id, (select id from mine))]
        and j.fence = ((select fence from mine))[width_bucket(j.id, (select id from mine))]
      order by j.id
-       for share)
+       for share),
+added as (
+    insert into holdfast_steps (run_id, seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+    select u.run_id, u.seq, u.key, coalesce(u.kind, (select kind from mine)), coalesce(u.ok, (select ok from mine)),
+           u.value, u.digest, coalesce(u.attempt, (select attempt from mine)), :worker, u.took_ms, u.ref, :now
+      from unnest(:run_id::text::uuid[], :seq::text::integer[], :key::text[], :kind::text[], :ok::text::smallint[],
+                  :value::text[], :digest::text::bigint[], :attempt::text::integer[], :took_ms::text::integer[],
+                  :ref::text[])
+           as u (run_id, seq, key, kind, ok, value, digest, attempt, took_ms, ref)
+     where u.run_id in (select id from held)
+    on conflict do nothing
+    returning run_id, seq, at)
+select run_id::text, seq, (extract(epoch from at) * 1000000)::bigint
+  from added
+ where (select count(*) from added) < (select size from mine)
+union all
+select null, null, (extract(epoch from max(at)) * 1000000)::bigint
+  from added
+having count(*) = (select size from mine);
+
+-- checkpoint_one: as checkpoint, for one row.
 insert into holdfast_steps (run_id, seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
-select u.run_id, u.seq, u.key, u.kind, u.ok, u.value, u.digest, u.attempt, :worker, u.took_ms, u.ref, :now
-  from unnest(:run_id::text::uuid[], :seq::text::integer[], :key::text[], :kind::text[], :ok::text::smallint[],
-              :value::text[], :digest::text::bigint[], :attempt::text::integer[], :took_ms::text::integer[],
-              :ref::text[])
-       as u (run_id, seq, key, kind, ok, value, digest, attempt, took_ms, ref)
- where u.run_id in (select id from held)
+select j.id, :seq::integer, :key::text, :kind::text, :ok::smallint, :value::text, :digest::bigint, :attempt::integer,
+       :worker::text, :took_ms::integer, :ref::text, :now
+  from holdfast_jobs j
+ where j.id = :id::text::uuid and j.fence = :fence::bigint
+   for share
 on conflict do nothing
 returning run_id::text, seq, (extract(epoch from at) * 1000000)::bigint;
 
@@ -60,6 +84,13 @@ select id::text from holdfast_jobs where id = :id::text::uuid and state <> 'leas
 -- run_calm: note that a request to cancel has reached the run.
 update holdfast_jobs set cancel_requested = false where id = :id::text::uuid and fence = :fence::bigint;
 
+-- runs_asked: note that runs are asked to stop: the next to claim one of them looks for the request first.
+update holdfast_jobs set cancel_requested = true where id = any ((select :ids::text::uuid[])::uuid[]);
+
+-- run_migrate: let a run that is locked and that nobody holds go on as another version, at once.
+update holdfast_jobs set kind = :kind, state = 'pending', waits_for = null, available_at = least(available_at, :now)
+ where id = :id::text::uuid;
+
 -- runs_add: note new runs, except where a run of this workflow has the key; answers with those that were added.
 insert into holdfast_runs (id, workflow, run_key, digest, parent_id, parent_key, created_at)
 select u.id, u.workflow, u.run_key, u.digest, u.parent_id, u.parent_key, :now
@@ -81,6 +112,12 @@ select id::text, workflow, outcome
    and workflow = :workflow  -- when workflow
  order by id
  limit 2;
+
+-- runs_keyed: read the runs that have these keys.
+select run_key, id::text, workflow from holdfast_runs where run_key = any (:keys::text[]) order by id;
+
+-- runs_unbegun: tell which of these runs have nothing behind them; one that continues another has no digest.
+select id::text from holdfast_runs where id = any ((select :ids::text::uuid[])::uuid[]) and digest is not null;
 
 -- runs_rename: let a run that is over give its key away.
 update holdfast_runs set run_key = left(run_key, 250) || '~' || id::text
@@ -112,6 +149,17 @@ select id::text
   from holdfast_runs
  where parent_id = any ((select :ids::text::uuid[])::uuid[]) and outcome is null
  order by id;
+
+-- runs_children_over: read how children of these runs ended, where their parents' journals do not tell of it.
+-- One that was continued has not ended: its followers hold 64.
+select r.id::text, r.parent_id::text, r.parent_key, f.outcome, f.result::text
+  from holdfast_runs r
+  join holdfast_finished f on f.id = r.id
+ where r.parent_id = any ((select :ids::text::uuid[])::uuid[]) and r.outcome is not null
+   and coalesce(f.followers, 0) & 64 = 0
+   and not exists (select 1 from holdfast_steps s
+                    where s.run_id = r.parent_id and s.kind = 'child' and s.key = r.parent_key)
+ order by r.id;
 
 -- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
 update holdfast_runs
@@ -197,6 +245,7 @@ select r.id::text, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.s
    and exists (select 1 from holdfast_attributes a
                 where a.run_id = r.id and a.name = :attribute and a.value = :value)
    -- end
+   and r.id < :older_than::text::uuid  -- when older_than
  order by r.id desc
  limit :limit;
 
@@ -207,11 +256,12 @@ select r.id::text, r.run_key, (select max(s.seq) from holdfast_steps s where s.r
  order by r.id
  limit :limit;
 
--- runs_kinds: count the runs that wait to be claimed, by kind.
-select j.kind, count(*)
+-- runs_kinds: count the runs that are not over, by kind, and those of them that are due.
+select j.kind, count(*), sum(case when j.state = 'pending' and j.available_at <= :now then 1 else 0 end)
   from holdfast_jobs j
- where j.state = 'pending' and j.available_at <= :now and j.followers is not null and j.followers & 128 <> 0
- group by j.kind;
+ where j.followers is not null and j.followers & 128 <> 0
+ group by j.kind
+ order by j.kind;
 
 -- runs_old: lock finished runs that were kept for long enough.
 select id::text
@@ -232,5 +282,23 @@ returning id::text;
 -- runs_over: delete finished rows of runs that are forgotten.
 delete from holdfast_finished where id = any ((select :ids::text::uuid[])::uuid[]);
 
+-- runs_failures: read which step failed last in these runs, and whether something was undone since it did.
+select s.run_id::text, s.key,
+       case when exists (select 1 from holdfast_steps u where u.run_id = s.run_id and u.kind = 'undo') then 1 else 0 end
+  from holdfast_steps s
+ where s.run_id = any ((select :ids::text::uuid[])::uuid[]) and s.ok = 0 and s.kind <> 'attempt'
+   and s.seq = (select max(l.seq) from holdfast_steps l where l.run_id = s.run_id and l.ok = 0 and l.kind <> 'attempt')
+ order by s.run_id;
+
 -- steps_pardon: delete the failure that ended a run, so that its step is made again.
 delete from holdfast_steps where run_id = :id::text::uuid and key = :key and ok = 0;
+
+-- steps_fork: note in the journal of a new run, before all else, whose it continues and what its chance follows from.
+insert into holdfast_steps (run_id, seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select :id::text::uuid, 0, 'fork', 'fork', 1, null, null, 1, null, null, :seed, created_at
+  from holdfast_runs where id = :source::text::uuid;
+
+-- steps_copy: copy the first rows of a journal to that of a new run; digests are of the other run's arguments.
+insert into holdfast_steps (run_id, seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select :id::text::uuid, seq, key, kind, ok, value, null, attempt, worker, took_ms, null, at
+  from holdfast_steps where run_id = :source::text::uuid and seq between 1 and :last;

@@ -4,19 +4,25 @@
 -- Flags are numbers in a batch and in an answer: a caller's connection may show booleans in a way of its own.
 -- Differs throughout: one writer at a time, so nothing is locked; lists and batches are read out of JSON texts.
 
--- checkpoint: add rows to journals whose run is still held with its fence, and answer with those that are there.
--- Differs: rows that an earlier try has added are in the answer, too.
+-- checkpoint: add rows to journals whose run is still held with its fence, and answer with those that were added.
+-- Differs: the batch is read out of a JSON text, nothing is locked, and every row answers for itself.
 insert into holdfast_steps (run_id, seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
 select u.value ->> 0, u.value ->> 2, u.value ->> 3, u.value ->> 4, u.value ->> 5, u.value ->> 6, u.value ->> 7,
        u.value ->> 8, :worker, u.value ->> 9, u.value ->> 10, :now
   from json_each(:batch) u
   join holdfast_jobs j on j.id = u.value ->> 0 and j.fence = u.value ->> 1
  where true
-on conflict do nothing;
-select s.run_id, s.seq, s.at
-  from json_each(:batch) u
-  join holdfast_jobs j on j.id = u.value ->> 0 and j.fence = u.value ->> 1
-  join holdfast_steps s on s.run_id = u.value ->> 0 and s.seq = u.value ->> 2;
+on conflict do nothing
+returning run_id, seq, at;
+
+-- checkpoint_one: as checkpoint, for one row.
+-- Differs: nothing is locked.
+insert into holdfast_steps (run_id, seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select j.id, :seq, :key, :kind, :ok, :value, :digest, :attempt, :worker, :took_ms, :ref, :now
+  from holdfast_jobs j
+ where j.id = :id and j.fence = :fence
+on conflict do nothing
+returning run_id, seq, at;
 
 -- checkpoint_look: tell which of these rows an earlier try has added, of runs that are still held with their fence.
 -- Differs: times are microseconds already, and the batch is JSON.
@@ -55,6 +61,14 @@ select id from holdfast_jobs where id = :id;
 -- Differs: a flag is a number.
 update holdfast_jobs set cancel_requested = 0 where id = :id and fence = :fence;
 
+-- runs_asked: note that runs are asked to stop: the next to claim one of them looks for the request first.
+-- Differs: a flag is a number.
+update holdfast_jobs set cancel_requested = 1 where id in (select value from json_each(:ids));
+
+-- run_migrate: let a run that is locked and that nobody holds go on as another version, at once.
+update holdfast_jobs set kind = :kind, state = 'pending', waits_for = null, available_at = min(available_at, :now)
+ where id = :id;
+
 -- runs_add: note new runs, except where a run of this workflow has the key; the flow reads who has it.
 -- Differs: run once per row.
 -- bind: rows
@@ -75,6 +89,12 @@ select id, workflow, outcome
    and workflow = :workflow  -- when workflow
  order by id
  limit 2;
+
+-- runs_keyed: read the runs that have these keys.
+select run_key, id, workflow from holdfast_runs where run_key in (select value from json_each(:keys)) order by id;
+
+-- runs_unbegun: tell which of these runs have nothing behind them; one that continues another has no digest.
+select id from holdfast_runs where id in (select value from json_each(:ids)) and digest is not null;
 
 -- runs_rename: let a run that is over give its key away.
 -- Differs: substr, where others have left.
@@ -110,6 +130,17 @@ select id
   from holdfast_runs
  where parent_id in (select value from json_each(:ids)) and outcome is null
  order by id;
+
+-- runs_children_over: read how children of these runs ended, where their parents' journals do not tell of it.
+-- One that was continued has not ended: its followers hold 64.
+select r.id, r.parent_id, r.parent_key, f.outcome, f.result
+  from holdfast_runs r
+  join holdfast_finished f on f.id = r.id
+ where r.parent_id in (select value from json_each(:ids)) and r.outcome is not null
+   and coalesce(f.followers, 0) & 64 = 0
+   and not exists (select 1 from holdfast_steps s
+                    where s.run_id = r.parent_id and s.kind = 'child' and s.key = r.parent_key)
+ order by r.id;
 
 -- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
 update holdfast_runs
@@ -194,6 +225,7 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
    and exists (select 1 from holdfast_attributes a
                 where a.run_id = r.id and a.name = :attribute and a.value = :value)
    -- end
+   and r.id < :older_than  -- when older_than
  order by r.id desc
  limit :limit;
 
@@ -204,11 +236,12 @@ select r.id, r.run_key, (select max(s.seq) from holdfast_steps s where s.run_id 
  order by r.id
  limit :limit;
 
--- runs_kinds: count the runs that wait to be claimed, by kind.
-select j.kind, count(*)
+-- runs_kinds: count the runs that are not over, by kind, and those of them that are due.
+select j.kind, count(*), sum(case when j.state = 'pending' and j.available_at <= :now then 1 else 0 end)
   from holdfast_jobs j
- where j.state = 'pending' and j.available_at <= :now and j.followers is not null and j.followers & 128 <> 0
- group by j.kind;
+ where j.followers is not null and j.followers & 128 <> 0
+ group by j.kind
+ order by j.kind;
 
 -- runs_old: find finished runs that were kept for long enough.
 select id
@@ -228,5 +261,23 @@ delete from holdfast_runs where id in (select value from json_each(:ids));
 -- runs_over: delete finished rows of runs that are forgotten.
 delete from holdfast_finished where id in (select value from json_each(:ids));
 
+-- runs_failures: read which step failed last in these runs, and whether something was undone since it did.
+select s.run_id, s.key,
+       case when exists (select 1 from holdfast_steps u where u.run_id = s.run_id and u.kind = 'undo') then 1 else 0 end
+  from holdfast_steps s
+ where s.run_id in (select value from json_each(:ids)) and s.ok = 0 and s.kind <> 'attempt'
+   and s.seq = (select max(l.seq) from holdfast_steps l where l.run_id = s.run_id and l.ok = 0 and l.kind <> 'attempt')
+ order by s.run_id;
+
 -- steps_pardon: delete the failure that ended a run, so that its step is made again.
 delete from holdfast_steps where run_id = :id and key = :key and ok = 0;
+
+-- steps_fork: note in the journal of a new run, before all else, whose it continues and what its chance follows from.
+insert into holdfast_steps (run_id, seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select :id, 0, 'fork', 'fork', 1, null, null, 1, null, null, :seed, created_at
+  from holdfast_runs where id = :source;
+
+-- steps_copy: copy the first rows of a journal to that of a new run; digests are of the other run's arguments.
+insert into holdfast_steps (run_id, seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at)
+select :id, seq, key, kind, ok, value, null, attempt, worker, took_ms, null, at
+  from holdfast_steps where run_id = :source and seq between 1 and :last;

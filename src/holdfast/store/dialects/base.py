@@ -28,7 +28,7 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 # What marks a handler's transaction.
 MARK = "holdfast_lent"
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 14
 # How the URLs of each database begin; `values/urls.py` also finds them in texts.
 SCHEMES = {"postgres": ("postgresql", "postgres"), "mysql": ("mysql", "mariadb"), "sqlite": ("sqlite",)}
 

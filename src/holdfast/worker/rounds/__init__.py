@@ -9,11 +9,15 @@ from holdfast.worker.rounds.beat import Beat
 from holdfast.worker.rounds.give_back import GiveBack
 from holdfast.worker.rounds.letters import Letters
 from holdfast.worker.rounds.lines import Lines
+from holdfast.worker.rounds.merge import Merge
+from holdfast.worker.rounds.messages import RemoteMessages
 from holdfast.worker.rounds.prune import Prune
 from holdfast.worker.rounds.pulse import Pulse
 from holdfast.worker.rounds.reap import Reap
+from holdfast.worker.rounds.remote import RemoteResults
 from holdfast.worker.rounds.renew import Renew
 from holdfast.worker.rounds.ring import RingRound
+from holdfast.worker.rounds.sample import Sampling
 from holdfast.worker.rounds.schedules import Schedules
 from holdfast.worker.rounds.settings import Settings
 from holdfast.worker.rounds.stuck import Stuck
@@ -31,6 +35,10 @@ ROUNDS: tuple[type[Round], ...] = (
     Settings,
     Lines,
     Letters,
+    Sampling,
+    Merge,
+    RemoteResults,
+    RemoteMessages,
 )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from holdfast import events
 from holdfast.errors import StoreError
 from holdfast.life.source import Source
+from holdfast.observe import Folded, Tallies
+from holdfast.remote import Engine
 from holdfast.schedules import Schedule
 from holdfast.values.options import QueueOptions
 from holdfast.worker import registry
@@ -40,6 +42,11 @@ class RoundContext:
     # What the application declares to come again and again.
     schedules: Mapping[str, Schedule]
     holdings: Holdings
+    # What the worker counts, and what it has counted since the last beat.
+    tallies: Tallies
+    counted: Callable[[], Folded]
+    # Called when a beat was committed.
+    beaten: Callable[[], None]
     demand: Demand
     # The store.
     patience: Patience
@@ -52,6 +59,9 @@ class RoundContext:
     buckets: int | None = None
     # Lets the claims of this store look again at once.
     wake: Callable[[], None] = lambda: None
+    # Where remote steps are dispatched, by name, and those who are told of each dispatch.
+    engines: Mapping[str, Engine] = field(default_factory=dict[str, Engine])
+    dispatch_hints: set[Callable[[str], None]] = field(default_factory=set[Callable[[str], None]])
 
 
 class Round:

@@ -21,7 +21,10 @@ class Beat(Round):
 
     async def run(self) -> None:
         context = self.context
-        status = await context.patience.outlive(registry.beat(context.worker, context.describe()))
+        counted = context.counted()
+        # Not kept where the database refuses it: statistics are not worth a beat that fails again and again.
+        status = await context.patience.outlive(registry.beat(context.worker, context.describe(), counted))
+        context.beaten()
         if status == "draining" and not context.stopping.is_set():
             context.stop("the registry says draining")
         for silent in await context.patience.outlive(registry.bury(SILENT_AFTER)):

@@ -43,6 +43,7 @@ class Reap(Round):
         )
         for one in await context.patience.outlive(reaping) if reaping is not None else ():
             about = (one.leased_by or "", one.id, one.kind, one.queue, one.attempt)
+            context.tallies.reaped(one.queue if source.ours else f"{source.name}:{one.queue}", one.kind)
             context.emit(events.JobReaped(*about, one.outcome, source=source.name))
             if one.outcome == "dead":
                 why = "LeaseExpired: the lease ran out at the last attempt"

@@ -6,6 +6,7 @@ from holdfast import events, lines
 from holdfast.errors import ConfigError
 from holdfast.jobs.source import JobsSource
 from holdfast.values.queues import PLAIN, QueueSettings
+from holdfast.values.reserved import is_route
 from holdfast.worker.rounds.base import Round, RoundContext
 
 
@@ -34,6 +35,12 @@ class Settings(Round):
         # First, and apart: settings that cannot be read here must not keep a pause from being seen.
         await self.context.pauses.look(self.context.patience)
         await self._look_at_settings()
+        for source in self._sources:
+            for queue, kind in source.keyless():
+                # An event may well be about nothing in particular, and its route has order for the others.
+                if not is_route(queue):
+                    settings = (self._known or {}).get(queue, PLAIN)
+                    self.context.emit(events.KeyMissing(self.context.worker, queue, kind, str(settings)))
 
     async def _look_at_settings(self) -> None:
         try:

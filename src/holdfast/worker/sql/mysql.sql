@@ -5,13 +5,18 @@
 -- beat: record that a worker is alive. A beat never un-drains.
 insert into holdfast_workers (id, status, started_at, seen_at, info)
 values (:id, 'alive', :now, :now, :info)
-on duplicate key update seen_at = :now, info = :info,
+on duplicate key update seen_at = :now, info = :info, stopped_at = null,
     status = case when status = 'dead' then 'alive' else status end;
 select status from holdfast_workers where id = :id;
 
 -- worker_mark: set a worker's status.
 select id from holdfast_workers where id = :id for update;
 update holdfast_workers set status = :status, seen_at = :now
+ where id = :id;
+
+-- worker_stopped: note that a worker ended by itself. Its status is dead, which every version takes for gone.
+select id from holdfast_workers where id = :id for update;
+update holdfast_workers set status = 'dead', seen_at = :now, stopped_at = :now
  where id = :id;
 
 -- workers_drain: ask live workers to stop; they hear of it at their next beat.
@@ -42,7 +47,7 @@ delete w
  straight_join holdfast_workers w force index (primary) on w.id = u.id;
 
 -- workers_list: read the registry with the age of each beat in milliseconds.
-select id, status, started_at, seen_at,
+select id, case when status = 'dead' and stopped_at is not null then 'stopped' else status end, started_at, seen_at,
        timestampdiff(microsecond, seen_at, :now) div 1000, info
   from holdfast_workers
  order by started_at, id;

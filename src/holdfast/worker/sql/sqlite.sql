@@ -5,12 +5,17 @@
 -- beat: record that a worker is alive. A beat never un-drains.
 insert into holdfast_workers (id, status, started_at, seen_at, info)
 values (:id, 'alive', :now, :now, :info)
-on conflict (id) do update set seen_at = excluded.seen_at, info = excluded.info,
+on conflict (id) do update set seen_at = excluded.seen_at, info = excluded.info, stopped_at = null,
     status = case when holdfast_workers.status = 'dead' then 'alive' else holdfast_workers.status end
 returning status;
 
 -- worker_mark: set a worker's status.
 update holdfast_workers set status = :status, seen_at = :now
+ where id = :id
+returning id;
+
+-- worker_stopped: note that a worker ended by itself. Its status is dead, which every version takes for gone.
+update holdfast_workers set status = 'dead', seen_at = :now, stopped_at = :now
  where id = :id
 returning id;
 
@@ -32,7 +37,7 @@ returning id;
 
 -- workers_list: read the registry with the age of each beat in milliseconds.
 -- Differs: times are numbers, so their difference is one too.
-select id, status, started_at, seen_at,
+select id, case when status = 'dead' and stopped_at is not null then 'stopped' else status end, started_at, seen_at,
        (:now - seen_at) / 1000, info
   from holdfast_workers
  order by started_at, id;

@@ -114,5 +114,39 @@ select count(*), min(created_at) from foreign_results;
 -- results: read results that no engine has taken yet, oldest first.
 select step_id, output, error from foreign_results order by created_at, step_id limit :limit;
 
+-- put: have workers find a step, in place of what they may find of it: its holder of before has lost it.
+insert into foreign_tasks (step_id, run_id, seq, name, grp, input, attempt, status, created_at)
+values (:id, :run_id, :seq, :step, :grp, :input, :attempt, 'pending', :at)
+on conflict (step_id) do update
+   set name = excluded.name, grp = excluded.grp, input = excluded.input, attempt = excluded.attempt,
+       status = excluded.status, claimed_by = null, claimed_at = null, created_at = excluded.created_at;
+
+-- tasks_lock: lock tasks; those who write results lock them first, too.
+select step_id from foreign_tasks where step_id = any(:ids) order by step_id for update;
+
+-- tasks_drop: delete tasks.
+delete from foreign_tasks where step_id = any(:ids);
+
+-- outcomes: lock and read results.
+select step_id, status, output, error, started_at, created_at
+  from foreign_results
+ where step_id = any(:ids)
+ order by step_id
+   for update;
+
+-- results_drop: delete results.
+delete from foreign_results where step_id = any(:ids);
+
+-- results_free: look for results that nobody has seen, or only long ago; without a lock.
+select step_id from foreign_results where claimed_at is null or claimed_at < :stale order by created_at limit :limit;
+
+-- results_stamp: note that results were seen.
+update foreign_results set claimed_by = :holder, claimed_at = :at where step_id = any(:ids);
+
+-- there: tell of which steps a task or a result is there; in one statement, for one of them may become the other.
+select step_id from foreign_tasks where step_id = any(:ids)
+union
+select step_id from foreign_results where step_id = any(:ids);
+
 -- present: tell whether a table is there.
 select 1 where to_regclass(quote_ident(cast(:table as text))) is not null;

@@ -1,0 +1,49 @@
+"""What waits in the queues, as a sample has it: counted up to a limit."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+# Counts go no further than one more than this: beyond it nobody needs the number, and the database the time.
+COUNTED = 10_000
+
+
+def shown(count: int) -> str:
+    """Write a count as people read it: what is above the limit was not counted."""
+    return f"{COUNTED:,}+" if count > COUNTED else f"{count:,}"
+
+
+class Depth(msgspec.Struct, array_like=True, frozen=True):
+    """What a queue holds; a number above `COUNTED` says only that there are more.
+
+    due: jobs that could run now. scheduled: those that are due later. leased: those that workers hold. dead: dead
+    letters. oldest: for how many seconds the first job has been due; None where none is.
+    """
+
+    due: int = 0
+    scheduled: int = 0
+    leased: int = 0
+    dead: int = 0
+    oldest: float | None = None
+
+    def at_most(self, other: Depth) -> Depth:
+        """Return the larger of each number."""
+        ages = [age for age in (self.oldest, other.oldest) if age is not None]
+        return Depth(
+            max(self.due, other.due),
+            max(self.scheduled, other.scheduled),
+            max(self.leased, other.leased),
+            max(self.dead, other.dead),
+            max(ages) if ages else None,
+        )
+
+
+class Sample(NamedTuple):
+    """The queues at one moment, by the database's clock; `age` is how many seconds ago that was."""
+
+    at: datetime
+    age: float
+    queues: dict[str, Depth]

@@ -1,0 +1,89 @@
+-- Holdfast's queries for PostgreSQL: statistics, and bounded looks at what waits and what is kept.
+-- The files beside this one hold the same names in the same order: review them with diff.
+-- What differs throughout is said at the head of jobs/sql/postgres.sql.
+-- Nothing here reads a whole queue or all finished rows: each count stops at :limit rows.
+
+-- stats_add: note what was counted just now. An id that is there adds nothing, so it may be repeated.
+insert into holdfast_stats (id, span, slot, worker, data)
+values (:id, :span, floor(extract(epoch from :now))::bigint, :worker, :data)
+on conflict do nothing;
+
+-- stats_keep: note what was merged, at its slot.
+insert into holdfast_stats (id, span, slot, worker, data)
+values (:id, :span, :slot, '', :data)
+on conflict do nothing;
+
+-- stats_read: read the rows of all spans from a slot on, in the order of time.
+select span, slot, worker, data::text
+  from holdfast_stats
+ where span in (10, 60, 600) and slot >= :since
+ order by slot, span;
+
+-- stats_latest: read the newest rows as they were written, the newest first.
+select slot, worker, data::text
+  from holdfast_stats
+ where span = 10 and slot >= :since
+   and worker = :worker  -- when worker
+ order by slot desc
+ limit :limit;
+
+-- stats_take: take away a chunk of rows that are to be merged, the oldest first.
+delete from holdfast_stats
+ where id = any (array(
+    select id from holdfast_stats
+     where span = :span and slot < :until
+     order by slot
+     limit :limit
+       for update skip locked))
+returning id, slot, worker, data::text;
+
+-- stats_prune: delete a chunk of rows that were kept for long enough.
+delete from holdfast_stats
+ where id = any (array(
+    select id from holdfast_stats
+     where span = :span and slot < :until
+     order by slot
+     limit :limit
+       for update skip locked))
+returning 1;
+
+-- depth_levels: list the queues that have pending jobs, with their priorities, hopping over the claim index.
+with recursive hop as (
+    (select queue, priority from holdfast_jobs where state = 'pending' order by queue, priority desc limit 1)
+    union all
+    select n.queue, n.priority
+      from hop cross join lateral (
+        (select queue, priority from holdfast_jobs j
+          where j.state = 'pending' and j.queue = hop.queue and j.priority < hop.priority
+          order by queue, priority desc limit 1)
+        union all
+        (select queue, priority from holdfast_jobs j
+          where j.state = 'pending' and j.queue > hop.queue
+          order by queue, priority desc limit 1)
+        limit 1) n)
+select queue, priority from hop;
+
+-- depth_due: count the due jobs of one level by kind, and tell for how many microseconds the first has been due.
+select kind, count(*), (extract(epoch from :now - min(available_at)) * 1000000)::bigint
+  from (select kind, available_at
+          from holdfast_jobs
+         where state = 'pending' and queue = :queue and priority = :level and available_at <= :now
+         order by available_at
+         limit :limit) d
+ group by kind;
+
+-- depth_later: count the jobs of one level that are due later.
+select count(*)
+  from (select 1
+          from holdfast_jobs
+         where state = 'pending' and queue = :queue and priority = :level and available_at > :now
+         limit :limit) d;
+
+-- depth_leased: count leased jobs by queue.
+select queue, count(*)
+  from (select queue from holdfast_jobs where state = 'leased' limit :limit) d
+ group by queue;
+
+-- depth_kept: count the finished jobs of a queue with one outcome.
+select count(*)
+  from (select 1 from holdfast_finished where outcome = :outcome and queue = :queue limit :limit) d;

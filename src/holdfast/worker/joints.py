@@ -1,0 +1,49 @@
+"""How a worker's parts are joined: what it serves, who settles what, and what wakes its claims."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from holdfast.errors import ConfigError
+from holdfast.handlers import Registration
+from holdfast.life.source import Source
+from holdfast.values.options import text
+from holdfast.values.reserved import is_route
+from holdfast.worker.branch import Branch
+from holdfast.worker.settler import Settler
+from holdfast.worker.work import Ended
+
+
+def served_queues(queues: Sequence[str] | None, handlers: Mapping[str, Registration[..., Any]]) -> list[str]:
+    if isinstance(queues, str):
+        raise ConfigError("queues", "must be a list of names, not one text", queues)
+    named = list(dict.fromkeys(queues or [h.options.queue for h in handlers.values()]))
+    return [text(name, "queues", 100) for name in named if not is_route(name)]
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def settling(settlers: Mapping[Source, Settler]) -> Callable[[Ended], asyncio.Event | None]:
+    """Return what hands an outcome to the settler of its store; with one store, that is the settler itself."""
+    if len(set(settlers.values())) == 1:
+        return next(iter(settlers.values())).add_and_hold
+    return lambda ended: settlers[ended.work.source].add_and_hold(ended)
+
+
+def waking(branches: Sequence[Branch]) -> Callable[[], None]:
+    """Return what lets the claims of every store look again at once."""
+    if len(branches) == 1:
+        return branches[0].wake.set
+
+    def wake() -> None:
+        for branch in branches:
+            branch.wake.set()
+
+    return wake

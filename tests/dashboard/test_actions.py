@@ -1,0 +1,226 @@
+"""Actions: each asks, shows what it will touch, does that and no more, and is audited with who did it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast import admin, jobs, lines
+from holdfast.dashboard.actions import DEEDS
+from holdfast.dashboard.actions import letters as module
+from holdfast.testing.inline import run_due
+from holdfast.values.failure import ErrorRecord
+from holdfast.values.rows import Finish
+from holdfast.worker import registry
+from tests.dashboard.client import Client
+from tests.dashboard.conftest import board
+from tests.dashboard.ground import Shop
+
+
+def count(shop: Shop, **said: object) -> int:
+    return shop.hf.store.run(admin.count_jobs(admin.Filter(**said)))  # type: ignore[arg-type]
+
+
+def actions(shop: Shop) -> list[tuple[str, str | None]]:
+    return [(line.action, line.actor) for line in reversed(shop.hf.store.run(admin.audit(limit=1000)))]
+
+
+def test_a_dead_group_is_found_previewed_and_replayed(shops: Shop) -> None:
+    for colour in ("wsgi", "asgi"):
+        client = Client(board(shops), colour)
+        groups = client.get("/dead").page
+        kind = "send_receipt" if colour == "wsgi" else "resize"
+        number = {"send_receipt": 8, "resize": 5}[kind]
+        form = next(one for one in groups.forms if one.action.endswith("/ask/replay") and kind in dict(one.fields)["q"])
+        preview = client.submit(form).page
+        assert f"Replay {number} dead letters?" in preview.words
+        assert len([one for one in preview.attribute("id") if one.startswith("row-")]) == number
+        assert count(shops, states=("dead",), kind=kind) == number
+        done = client.submit(preview.form("/do/replay")).page
+        assert f"{number} dead letters replayed" in done.words
+        assert count(shops, states=("dead",), kind=kind) == 0
+        assert count(shops, states=("pending",), kind=kind) >= number
+        assert actions(shops).count(("replay", "ada")) == (8 if colour == "wsgi" else 13)
+
+
+def test_a_large_replay_goes_in_parts_and_tells_how_far_it_is(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART", 3)
+    client = Client(board(shop))
+    page, told = client.submit(client.get("/ask/replay?q=kind:send_receipt").page.form("/do/replay")).page, list[str]()
+    while any(form.action.endswith("/do/replay") for form in page.forms):
+        told.append(re.search(r"(\d+) of (\d+)", page.words).group())  # type: ignore[union-attr]
+        page = client.submit(page.form("/do/replay")).page
+    assert told == ["3 of 8", "6 of 8"]
+    assert "8 dead letters replayed" in page.words
+    assert count(shop, states=("dead",), kind="send_receipt") == 0
+
+
+def test_letters_that_die_after_the_preview_are_not_replayed(shop: Shop) -> None:
+    client = Client(board(shop))
+    preview = client.get("/ask/replay?q=kind:send_receipt").page.form("/do/replay")
+    held = shop.claim("mail")
+    [lease] = [one for one in _leases(shop) if one.id == held]
+    error = ErrorRecord(1, "ValueError", "late", "", "w", "2026-05-01T00:00:00", "2026-05-01T00:00:01")
+    shop.hf.store.run(jobs.settle([Finish(held, lease.fence, "dead", None, error.to_json(), error.fingerprint)]))
+    client.submit(preview, total="100")
+    assert [
+        job.id for job in shop.hf.store.run(admin.list_jobs(admin.Filter(states=("dead",), kind="send_receipt")))
+    ] == [held]
+
+
+def _leases(shop: Shop) -> list[admin.JobView]:
+    return shop.hf.store.run(admin.list_jobs(admin.Filter(states=("leased",))))
+
+
+def test_letters_in_conflict_stay_and_stop_nobody(empty: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART", 2)
+    shop, store = empty, empty.hf.store
+    for number in (3, 6, 9, 12, 15):
+        shop.send_receipt.using(unique=f"u{number}", queue="twice").enqueue(order_id=number)
+    run_due(shop.hf, raise_errors=False)
+    dead = store.run(admin.list_jobs(admin.Filter(states=("dead",), queue="twice"), newest=False))
+    assert len(dead) == 5
+    for number in (3, 6, 9):
+        shop.send_receipt.using(unique=f"u{number}", queue="twice").enqueue(order_id=number)
+    client = Client(board(shop))
+    preview = client.get("/ask/replay?q=queue:twice").page
+    assert "stays: job" in preview.words
+    page = client.submit(preview.form("/do/replay")).page
+    rounds = 0
+    while any(form.action.endswith("/do/replay") for form in page.forms):
+        page, rounds = client.submit(page.form("/do/replay")).page, rounds + 1
+        assert rounds < 10
+    assert "2 dead letters replayed" in page.words
+    assert count(shop, states=("dead",), queue="twice") == 3
+
+
+def test_discard_deletes_what_was_shown_and_keeps_it_in_the_audit(shops: Shop) -> None:
+    client = Client(board(shops))
+    preview = client.get("/ask/discard?q=kind:resize").page
+    assert "deleted for good" in preview.words
+    done = client.submit(preview.form("/do/discard")).page
+    assert "5 dead letters discarded" in done.words
+    assert count(shops, kind="resize") == 0
+    assert actions(shops).count(("discard", "ada")) == 5
+
+
+def test_chosen_jobs_are_cancelled_changed_and_retried(shops: Shop) -> None:
+    client, store = Client(board(shops)), shops.hf.store
+    later = store.run(admin.list_jobs(admin.Filter(states=("pending",), queue="reports")))
+    first, second, third = (job.id for job in later[:3])
+    client.submit(client.get(f"/ask/retry?id={first}").page.form("/do/retry"))
+    assert store.run(admin.show(first)).available_at <= store.run(admin.show(second)).available_at
+    changing = client.get(f"/ask/change?id={second}&id={third}").page
+    assert "Change 2 jobs" in changing.words
+    client.submit(changing.form("/do/change"), priority="7", to_queue="slow")
+    assert {store.run(admin.show(one)).priority for one in (second, third)} == {7}
+    assert store.run(admin.show(third)).queue == "slow"
+    client.submit(client.get(f"/ask/cancel?id={second}&id={third}").page.form("/do/cancel"))
+    assert {store.run(admin.show(one)).state for one in (second, third)} == {"cancelled"}
+    told = client.post("/do/retry", [("id", third), ("id", "01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f")]).page.words
+    assert "1 job will run as soon as possible" in told
+    assert "01997a3e" in told
+
+
+def test_a_search_cancels_what_it_finds_and_nothing_that_came_later(shop: Shop) -> None:
+    client = Client(board(shop))
+    preview = client.get("/ask/cancel?q=queue:reports").page
+    assert "Cancel 8 jobs?" in preview.words
+    late = shop.report.enqueue(day="after the preview").id
+    done = client.submit(preview.form("/do/cancel")).page
+    assert "8 jobs cancelled" in done.words
+    assert shop.hf.get(late).state == "pending"
+    assert client.get("/ask/cancel").status == 400
+    assert client.post("/do/cancel", {}).status == 400
+    assert client.get("/ask/cancel?q=state:dead").status == 400
+
+
+def test_a_queue_is_paused_with_a_reason_and_resumed(shops: Shop) -> None:
+    client = Client(board(shops))
+    client.submit(client.get("/ask/pause?queue=mail").page.form("/do/pause"), reason="the provider is down")
+    assert "the provider is down" in client.get("/queues").page.words
+    [pause] = [one for one in shops.hf.pauses() if one.name == "mail"]
+    assert (pause.by, pause.reason) == ("ada", "the provider is down")
+    preview = client.get("/ask/resume?queue=mail").page
+    assert "the provider is down" in preview.words
+    assert "goes on" in client.submit(preview.form("/do/resume")).page.words
+    assert "was not paused" in client.post("/do/resume", {"queue": "mail"}).page.words
+    client.post("/do/pause", {"kind": "resize"})
+    assert "Paused kinds" in client.get("/queues").page.words
+    client.post("/do/resume", {"kind": "resize"})
+
+
+def test_limits_are_changed_and_shown(shops: Shop) -> None:
+    client = Client(board(shops))
+    form = client.get("/ask/limits?queue=orders").page.form("/do/limits")
+    assert dict(form.fields)["concurrency"] == "5"
+    client.submit(form, concurrency="2", rate="50/1s", fair="yes")
+    stored = shops.hf.store.run(lines.stored("orders"))["orders"].settings
+    assert (stored.concurrency, str(stored.rate), stored.fair, stored.ordered) == (2, str(stored.rate), True, True)
+    assert "concurrency 2" in client.get("/queues").page.words
+    refused = client.post("/do/limits", {"queue": "orders", "concurrency": "many"})
+    assert refused.status == 400
+    assert "whole number" in refused.page.words
+
+
+def test_lines_are_stopped_and_started(shops: Shop) -> None:
+    client = Client(board(shops))
+    shops.ship.using(key="order:7").enqueue(order_id=7)
+    assert "stands still" in client.post("/do/stop-line", {"queue": "orders", "key": "order:7"}).page.words
+    assert "order:7" in client.get("/lines?queue=orders&stopped=1").page.words
+    assert "Lines that stand still" in client.get("/queues").page.words
+    assert (
+        "goes on"
+        in client.submit(client.get("/ask/start-line?queue=orders&key=order:7").page.form("/do/start-line")).page.words
+    )
+
+
+def test_a_schedule_is_triggered_once_paused_and_resumed(shops: Shop) -> None:
+    client = Client(board(shops))
+    form = client.get("/ask/trigger?name=nightly").page.form("/do/trigger")
+    before = count(shops, kind="report")
+    client.submit(form)
+    client.submit(form)
+    assert count(shops, kind="report") == before + 1
+    client.submit(client.get("/ask/pause-schedule?name=nightly").page.form("/do/pause-schedule"))
+    assert "paused" in client.get("/schedules").page.words
+    assert client.post("/do/pause-schedule", {"name": "nightly"}).status == 409
+    client.submit(client.get("/ask/resume-schedule?name=nightly").page.form("/do/resume-schedule"))
+    assert client.get("/ask/trigger?name=nothing").status == 404
+
+
+def test_a_worker_is_drained_in_the_name_of_who_did_it(shops: Shop) -> None:
+    client = Client(board(shops))
+    client.submit(client.get("/ask/drain?id=web1-4821-7f3a").page.form("/do/drain"))
+    known = {one.id: one.status for one in shops.hf.store.run(registry.workers())}
+    assert known["web1-4821-7f3a"] == "draining"
+    assert ("worker_drain", "ada") in actions(shops)
+    assert "No worker to drain" in client.get("/ask/drain?id=web1-4821-7f3a").page.words
+    assert client.get("/ask/drain").status == 400
+
+
+def test_a_run_is_signalled_and_stopped_with_an_audit_line(shops: Shop) -> None:
+    client = Client(board(shops))
+    form = client.get("/ask/signal-run?id=order-2").page.form("/do/signal-run")
+    assert dict(form.fields)["name"] == "approved"
+    client.submit(form, payload='{"by": "ada"}')
+    assert ("run_signal", "ada") in actions(shops)
+    assert client.post("/do/signal-run", {"id": "order-2", "name": "x", "payload": "{"}).status == 400
+    client.submit(client.get("/ask/cancel-run?id=order-2").page.form("/do/cancel-run"))
+    assert ("run_cancel", "ada") in actions(shops)
+    assert client.post("/do/resume-run", {"id": "order-1"}).status == 409
+
+
+def test_foreign_rows_are_acted_on_as_far_as_their_tables_can(shop: Shop) -> None:
+    client = Client(board(shop))
+    page = client.get("/jobs?store=pdo:jobs").page
+    [row] = [one.removeprefix("row-") for one in page.attribute("id") if one.startswith("row-")]
+    assert client.get(f"/job?id={row}&store=pdo:jobs").status == 200
+    assert client.get(f"/ask/change?id={row}&store=pdo:jobs").status == 409
+    assert client.get(f"/ask/retry?id={row}&store=pdo:jobs").status == 200
+
+
+def test_every_action_is_in_the_guide() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/dashboard.md").read_text()
+    for deed in DEEDS.values():
+        assert f"`{deed.permission}`" in guide, deed.permission

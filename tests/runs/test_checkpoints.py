@@ -1,0 +1,75 @@
+"""Checkpoints of many runs in one batch: each owner hears of its own rows."""
+
+import asyncio
+
+import pytest
+
+from holdfast import ConfigError, Holdfast, Run, jobs, runs
+from holdfast.runs import Entry, Recorded
+from holdfast.testing.inline import run_due
+from holdfast.worker.checkpoint_writer import CheckpointWriter
+from holdfast.worker.db_clock import DbClock
+
+
+class Owner:
+    def __init__(self, heard: list[str], name: str) -> None:
+        self.heard, self.name = heard, name
+
+    def committed(self, row: Recorded) -> None:
+        self.heard.append(f"{self.name} committed {row.value}")
+
+    def lost_lease(self) -> None:
+        self.heard.append(f"{self.name} lost")
+
+    def refused(self, row: Recorded, error: BaseException) -> None:
+        self.heard.append(f"{self.name} refused")
+
+
+def test_a_batch_with_rows_of_two_claims_of_a_run_has_those_of_the_later_one(hf: Holdfast) -> None:
+    """A worker that lost a run in an outage, and has claimed it again, may have rows of both in hand."""
+    heard: list[str] = []
+
+    @hf.workflow
+    async def work(run: Run) -> None: ...
+
+    work.start(id="r")
+    [lease] = hf.store.run(jobs.claim("runs", limit=1))
+
+    async def main() -> None:
+        writer = CheckpointWriter(hf.store.arun, "w", DbClock(hf.store))
+        for name, fence in (("new", lease.fence), ("old", lease.fence - 1)):
+            writer.add(Owner(heard, name), Entry(lease.job_id, fence, Recorded(1, "charge", "step", value=name)))
+        async with asyncio.timeout(10):
+            while len(heard) < 2:  # noqa: ASYNC110 - what adds to it has no event to set
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert sorted(heard) == ["new committed new", "old lost"]
+    assert [row.value for row in hf.store.run(runs.journal(lease.job_id))] == ["new"]
+
+
+def test_an_attribute_that_is_set_twice_in_one_batch_is_written_once() -> None:
+    """PostgreSQL refuses a statement that writes one row twice."""
+    said = [Recorded(1, "set:stage", "set", value='"a"'), Recorded(2, "set:stage#2", "set", value='"b"')]
+    writing = runs.checkpoint([Entry("r", 1, row) for row in said], "w").start()
+    next(writing)
+    setting = writing.send([("r", 1, 5), ("r", 2, 5)])
+    assert (setting.name, setting.batch) == ("attributes_set", {"run_id": ["r"], "name": ["stage"], "value": ['"b"']})
+
+
+def test_names_that_would_be_taken_for_a_second_call_are_refused(hf: Holdfast) -> None:
+    refused: list[str] = []
+
+    @hf.workflow
+    async def work(run: Run) -> None:
+        for call in (lambda: run.set("stage#2", 1), lambda: run.signal("go#2")):
+            try:
+                call()
+            except ConfigError as error:
+                refused.append(error.field)
+
+    work.start(id="r")
+    run_due(hf)
+    assert refused == ["name", "signal"]
+    with pytest.raises(ConfigError, match="#"):
+        hf.signal("r", "go#2")
