@@ -151,22 +151,22 @@ class Using(Generic[P]):
 
     def __init__(self, handler: Handler[P, Any], like: NewJob, tx: Any, notify: bool | None) -> None:
         self._handler = handler
-        self._like = like
+        self.like = like
         self._tx = tx
         self._notify = notify
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Check the arguments and return a job for `enqueue_many`."""
-        return self._handler.bound(self._like, args, kwargs)
+        return self._handler.bound(self.like, args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Check the arguments and add the job."""
-        bound = self._handler.bound(self._like, args, kwargs)
+        bound = self._handler.bound(self.like, args, kwargs)
         return self._handler.app.enqueue_bound(bound, self._tx, self._notify)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """The async twin of `enqueue`."""
-        bound = self._handler.bound(self._like, args, kwargs)
+        bound = self._handler.bound(self.like, args, kwargs)
         return await self._handler.app.aenqueue_bound(bound, self._tx, self._notify)
 
 

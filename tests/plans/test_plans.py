@@ -192,7 +192,11 @@ def test_reap_reads_expired_leases_by_their_index(
 def test_reap_with_nothing_to_do_reads_nothing(
     store: Store, connection: Any, kind: PlanKind, held: list[Lease], statement_of: Callable[[Flow[Any]], Statement]
 ) -> None:
+    # Where the tests before have taken longer than a lease, the index has dead entries of leases that are over by now.
+    [(before,)] = connection.execute("select now() - interval '1 hour'").fetchall()
+    store.now = before
     plan = explain(store, connection, statement_of(jobs.reap(kinds=list(KINDS), limit=1_000)), kind)
+    store.now = None
     assert plan.scans == {("holdfast_jobs", "holdfast_jobs_lease_idx")}
     assert plan.affected == 0
     assert_bounded(plan, 1)

@@ -90,6 +90,55 @@ def test_a_reaper_waits_for_a_checkpoint_and_the_row_stays(pg: Store) -> None:
     assert [row.key for row in pg.run(runs.journal(lease.job_id))] == ["charge"]
 
 
+def tried(lease: Lease, ref: str) -> Entry:
+    return Entry(lease.job_id, lease.fence, Recorded(1, "book", "tx", value=f'"{ref}"', ref=ref))
+
+
+def given_up(lease: Lease) -> Entry:
+    return Entry(lease.job_id, lease.fence, Recorded(1, "book", "attempt", ok=0))
+
+
+def test_a_transaction_that_is_given_up_while_it_commits_is_waited_for_and_found(pg: Store) -> None:
+    lease = held_run(pg.run)
+    with (
+        stepped(pg, runs.add_one(tried(lease, "try-1"), "w")) as effect,
+        stepped(pg, runs.decide(given_up(lease), "w")) as decide,
+    ):
+        effect.rest()
+        answer = blocked(decide, decide.commit)
+        effect.commit()
+        assert answer.result(PATIENCE).ref == "try-1"
+    assert [row.kind for row in pg.run(runs.journal(lease.job_id))] == ["tx"]
+
+
+def test_a_transaction_that_comes_while_it_is_given_up_is_undone(pg: Store) -> None:
+    lease = held_run(pg.run)
+    with (
+        stepped(pg, runs.decide(given_up(lease), "w")) as decide,
+        stepped(pg, runs.add_one(tried(lease, "try-1"), "w")) as effect,
+    ):
+        decide.rest()
+        answer = blocked(effect, effect.commit)
+        decide.commit()
+        with pytest.raises(runs.EffectThere):
+            answer.result(PATIENCE)
+    assert [row.kind for row in pg.run(runs.journal(lease.job_id))] == ["attempt"]
+
+
+def test_of_two_tries_of_a_transaction_one_commits(pg: Store) -> None:
+    lease = held_run(pg.run)
+    with (
+        stepped(pg, runs.add_one(tried(lease, "try-1"), "w")) as first,
+        stepped(pg, runs.add_one(tried(lease, "try-2"), "w")) as second,
+    ):
+        first.rest()
+        answer = blocked(second, second.commit)
+        first.commit()
+        with pytest.raises(runs.EffectThere) as there:
+            answer.result(PATIENCE)
+    assert there.value.row.ref == "try-1"
+
+
 def test_a_cancel_that_races_the_end_is_told_that_the_run_is_over(pg: Store) -> None:
     lease = held_run(pg.run)
     stop = Letter(new_id(), runs.CANCEL)

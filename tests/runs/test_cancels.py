@@ -412,3 +412,31 @@ def test_a_child_whose_branch_is_cancelled_while_it_is_being_started_is_stopped(
     asyncio.run(main())
     # That there was no such run was an answer, and no fault of the database's.
     assert "trying again" not in caplog.text
+
+
+def test_a_child_that_is_being_started_when_its_parent_returns_is_started(
+    hf_file: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, insist = hf_file, RunExecutor.insist
+
+    async def slow(self: RunExecutor, work: Flow[Any]) -> Any:
+        if work.name == "start_children":
+            await asyncio.sleep(0.05)
+        return await insist(self, work)
+
+    monkeypatch.setattr(RunExecutor, "insist", slow)
+
+    @hf.workflow
+    async def ship(run: Run) -> str:
+        return "shipped"
+
+    @hf.workflow
+    async def order(run: Run) -> None:
+        run.child(ship)
+
+    async def main() -> None:
+        async with hf.worker(poll=0.1):
+            await (await order.astart(id="order-1")).aresult(30)
+            assert await hf.run("order-1/ship").aresult(30) == "shipped"
+
+    asyncio.run(main())

@@ -1,14 +1,18 @@
 """Checkpoints of many runs in one batch: each owner hears of its own rows."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, Run, jobs, runs
+from holdfast import ConfigError, Holdfast, Retry, Run, jobs, runs
+from holdfast.errors import StoreError
+from holdfast.flow import Flow
 from holdfast.runs import Entry, Recorded
 from holdfast.testing.inline import run_due
 from holdfast.worker.checkpoint_writer import CheckpointWriter
 from holdfast.worker.db_clock import DbClock
+from holdfast.worker.run_executor import RunExecutor
 
 
 class Owner:
@@ -73,3 +77,26 @@ def test_names_that_would_be_taken_for_a_second_call_are_refused(hf: Holdfast) -
     assert refused == ["name", "signal"]
     with pytest.raises(ConfigError, match="#"):
         hf.signal("r", "go#2")
+
+
+def test_a_run_whose_rows_the_database_refuses_whatever_they_say_is_a_failed_attempt(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    insist = RunExecutor.insist
+
+    async def refusing(self: RunExecutor, work: Flow[Any]) -> Any:
+        if work.name == "checkpoint":
+            asked.append(work.name)
+            raise StoreError("value too long")
+        return await insist(self, work)
+
+    monkeypatch.setattr(RunExecutor, "insist", refusing)
+
+    @hf.workflow(retry=Retry(1))
+    async def work(run: Run) -> None:
+        await run.step(len, "ab")
+
+    work.start(id="r")
+    [ended] = run_due(hf, raise_errors=False)
+    assert (ended.outcome, "value too long" in str(ended.error), len(asked)) == ("dead", True, 2)

@@ -660,6 +660,20 @@ def test_13_a_cancel_reaches_the_children(hf: Holdfast) -> None:
 # 14 start, and what a run is
 
 
+def test_14_what_is_said_by_using_is_true_of_the_run(hf: Holdfast) -> None:
+    @hf.workflow
+    async def work(run: Run, n: int) -> int:
+        return n
+
+    handle = work.using(priority=7, queue="elsewhere", headers={"tenant": "a"}).start(1, id="r")
+    job = hf.get(handle.get().job_id)
+    assert (job.priority, job.queue, job.headers["tenant"]) == (7, "elsewhere", "a")
+    assert work.using(priority=7).start(1, id="r").created is False
+    assert asyncio.run(work.using(run_after=60).astart(2, id="s")).created
+    assert outcomes(hf) == ["done"]
+    assert (handle.result(0), hf.run("s").status()) == (1, "pending")
+
+
 def test_14_a_run_is_there_if_and_only_if_the_transaction_commits(everywhere: Holdfast) -> None:
     hf = everywhere
 

@@ -1,11 +1,12 @@
 """Steps of many runs in few tasks: none of them notices that it shares one."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any
 
-from holdfast.worker.step_turns import Doing, StepTurns
+from holdfast.worker.step_turns import TURN_SECONDS, Doing, StepTurns
 
 Over = list[tuple[str, BaseException | None]]
 
@@ -158,5 +159,28 @@ def test_time_outs_work_in_a_step_and_what_it_raises_is_told() -> None:
         made(turns, over, "late", late)
         await settled(over, 2)
         assert [(name, type(error)) for name, error in over] == [("broken", ValueError), ("late", TimeoutError)]
+
+    asyncio.run(main())
+
+
+def test_a_cancel_that_a_step_leaves_behind_in_a_callback_does_not_stop_the_serving_of_steps() -> None:
+    async def main() -> None:
+        turns, over = StepTurns(), Over()
+
+        async def leaves_a_cancel() -> None:
+            task: Any = asyncio.current_task()
+            asyncio.get_running_loop().call_soon(task.cancel)
+            # Longer than a turn: the task lets the loop come round, and the cancel hits it there.
+            time.sleep(2 * TURN_SECONDS)
+
+        async def step() -> None: ...
+
+        made(turns, over, "first", leaves_a_cancel)
+        made(turns, over, "second", step)
+        await settled(over, 2)
+        made(turns, over, "third", step)
+        async with asyncio.timeout(10):
+            await settled(over, 3)
+        assert over == [(name, None) for name in ("first", "second", "third")]
 
     asyncio.run(main())

@@ -13,6 +13,7 @@ from holdfast.runs.checkpoints import Entry as Entry
 from holdfast.runs.checkpoints import Head as Head
 from holdfast.runs.checkpoints import add_one as add_one
 from holdfast.runs.checkpoints import checkpoint as checkpoint
+from holdfast.runs.checkpoints import decide as decide
 from holdfast.runs.checkpoints import head as head
 from holdfast.runs.checkpoints import journal as journal
 from holdfast.runs.checkpoints import stick as stick

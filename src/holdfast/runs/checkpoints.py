@@ -105,7 +105,7 @@ def _batch(ordered: Sequence[tuple[str, int, int, Recorded]]) -> Columns:
 
 
 class EffectThere(Exception):
-    """What was to be done under a key is done and recorded: an attempt that was given up has come through after all."""
+    """The place of a transaction is taken: by an earlier try of it, or because it was given up."""
 
     def __init__(self, row: Recorded) -> None:
         super().__init__(row.key)
@@ -113,22 +113,35 @@ class EffectThere(Exception):
 
 
 @flow
-def add_one(entry: Entry, worker: str, *, once: bool = False) -> Steps[int]:
+def add_one(entry: Entry, worker: str) -> Steps[int]:
     """Add a row in a transaction that also holds the effect it tells of; return when that was.
 
-    `once` is for an operation of which another attempt may still be under way: one of the two finds the other's row.
+    The row has a `ref` of this try alone. What another try wrote at the same place is that one's effect.
     Commits: with the caller's transaction. Raises: LeaseLost, when the run has another holder, and EffectThere: the
     effect must not be committed then. After a crash: effect and row are there together, or neither is.
     """
-    if once:
-        if not (yield from ask("run_hold", id=entry.run, fence=entry.fence)):
-            raise LeaseLost(entry.run, entry.fence)
-        for row in (yield from ask("journal_has", id=entry.run, key=entry.row.key)):
-            raise EffectThere(Recorded.of(row))
-    written = yield from _write([entry], worker, alone=False)
-    if not written:
-        raise LeaseLost(entry.run, entry.fence)
-    return written[entry.run, entry.row.seq]
+    there = yield from _placed(entry, worker)
+    if there.ref != entry.row.ref:
+        raise EffectThere(there)
+    return there.at
+
+
+@flow
+def decide(entry: Entry, worker: str) -> Steps[Recorded]:
+    """Write a row at a place where a transaction may have written, or may be about to; return what stands there then.
+
+    Commits: its own. Raises: LeaseLost. After a crash: safe to repeat; whichever was there first stays.
+    """
+    return (yield from _placed(entry, worker))
+
+
+def _placed(entry: Entry, worker: str) -> Steps[Recorded]:
+    rows = yield _one(entry, worker, alone=False)
+    if rows:
+        return entry.row._replace(at=number_of(rows[0][2]))
+    for row in (yield from ask("journal_at", id=entry.run, fence=entry.fence, seq=entry.row.seq)):
+        return Recorded.of(row)
+    raise LeaseLost(entry.run, entry.fence)
 
 
 @flow

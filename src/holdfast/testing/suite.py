@@ -15,6 +15,7 @@ from holdfast.testing.suite_drain import *  # noqa: F403
 from holdfast.testing.suite_enqueue import *  # noqa: F403
 from holdfast.testing.suite_expiry import *  # noqa: F403
 from holdfast.testing.suite_inbox import *  # noqa: F403
+from holdfast.testing.suite_journals import *  # noqa: F403
 from holdfast.testing.suite_keys import *  # noqa: F403
 from holdfast.testing.suite_limits import *  # noqa: F403
 from holdfast.testing.suite_lines import *  # noqa: F403

@@ -17,13 +17,14 @@ from typing import Any
 import msgspec
 
 from holdfast import runs
-from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable, LeaseLost, NonDeterminism, PayloadError
-from holdfast.runs import CANCEL, Awaits, EffectThere, Entry, Kind, Recorded, Wanted
+from holdfast.errors import Conflict, LeaseLost, NonDeterminism, PayloadError
+from holdfast.runs import CANCEL, Awaits, Entry, Kind, Recorded, Wanted
 from holdfast.values.failure import fatal_in
 from holdfast.values.retry import delay_by
 from holdfast.values.rows import Lease
 from holdfast.worker.handler_threads import NoThread
-from holdfast.worker.run_remote import LINGER_SECONDS, RemoteSteps
+from holdfast.worker.run_remote import LINGER_SECONDS
+from holdfast.worker.run_transactions import PAUSE_SECONDS, Transactions
 from holdfast.worker.run_verdicts import (
     Broken,
     Lost,
@@ -36,17 +37,14 @@ from holdfast.worker.run_verdicts import (
     error_record,
     is_being_cancelled,
 )
-from holdfast.worker.step_calls import Effect
 from holdfast.worker.step_turns import Doing
 from holdfast.workflows import AttemptFailed, Body, NewRun, Operation, encoded, start_children, timer_number, waits_of
 
 # A run whose next deadline is nearer than this keeps its lease and waits here.
 STAY_SECONDS = 1.0
-# After what time something is tried again that failed for no fault of the run's.
-PAUSE_SECONDS = 0.5
 
 
-class RunDriver(RemoteSteps):
+class RunDriver(Transactions):
     """Drives one run from its claim until it is over, waits, or is taken away; `verdict` is what it came to."""
 
     def __init__(self, means: Means, lease: Lease, body: Body, new_run: Callable[[Operation], NewRun]) -> None:
@@ -65,6 +63,8 @@ class RunDriver(RemoteSteps):
         self._by_seq: dict[int, Place] = {}
         # The places of what the body said without waiting for it.
         self._said: set[int] = set()
+        # The places of rows that the database did not take.
+        self._refused: set[int] = set()
         self._doing: dict[str, Doing] = {}
         self._spawned = 0
         # By key: operations that wait for something in the inbox, and those that wait for their next attempt.
@@ -133,6 +133,11 @@ class RunDriver(RemoteSteps):
         """Have the database's refusal itself be the outcome: it would refuse the same again and again."""
         if self._closed:
             return
+        if row.seq in self._refused:
+            # It takes not even the error: a failed attempt of the run, whose errors are counted.
+            self._fail(error)
+            return
+        self._refused.add(row.seq)
         op = self._body.operations.get(row.key)
         failed = row._replace(
             kind=row.kind if op is None else op.kind,
@@ -198,8 +203,8 @@ class RunDriver(RemoteSteps):
         self._park(deadline)
 
     def _wind_up(self) -> None:
-        """End once what the body said without waiting for it is written, and what it left is told to stop."""
-        for key in [key for key in self._doing if not key.startswith("!stop")]:
+        """End once what the body said without waiting for it is done: rows, children it started, those told to stop."""
+        for key in [key for key in self._doing if not key.startswith(("!stop", "!children"))]:
             self._doing.pop(key).cancel()
         if self._said or self._doing:
             return
@@ -267,10 +272,11 @@ class RunDriver(RemoteSteps):
         value: str | None = None,
         op: Operation | None = None,
         began: float | None = None,
+        ref: str | None = None,
     ) -> Entry:
         digest, attempt = (None, 1) if op is None else (op.digest, op.attempt + 1)
         took = None if began is None else min(2**31 - 1, round((time.monotonic() - began) * 1000))
-        row = Recorded(place.seq, key, kind, ok, value, digest, attempt, self._means.worker, took)
+        row = Recorded(place.seq, key, kind, ok, value, digest, attempt, self._means.worker, took, ref)
         return Entry(self._run, self._lease.fence, row)
 
     # Steps
@@ -329,61 +335,21 @@ class RunDriver(RemoteSteps):
         else:
             self._record(op.kind, op.key, value=value, op=op, began=began)
 
-    async def _transact(self, op: Operation) -> None:
-        began, doubtful = time.monotonic(), op.attempt > 0 or op.timeout is not None
-        place: list[Place] = []
-
-        def entry(value: Any) -> Entry:
-            written = encoded(value, op, self._means.payload_limit)
-            # Under the lock: a thread that was left to itself must take no place, as nobody says what came of it.
-            with self._lock:
-                if self._closed or op.done or effect.given_up:
-                    raise asyncio.CancelledError
-                place[:] = self._reserve()
-            return self._entry(place[0], "tx", op.key, value=written, op=op, began=began)
-
-        while True:
-            effect = Effect()
-            try:
-                await self._means.calls.transact(op, effect, entry, doubtful)
-            except BaseException as error:
-                with self._lock:
-                    effect.given_up = True
-                    self._give_up(place)
-                if isinstance(error, EffectThere):
-                    self._insert(error.row)
-                    return
-                if not isinstance(error, (DatabaseUnavailable, DatabaseBusy, NoThread)):
-                    stops = self._closed or op.done or is_being_cancelled()
-                    if isinstance(error, LeaseLost) or (isinstance(error, asyncio.CancelledError) and stops):
-                        raise
-                    self._failed(op, error, began)
-                    return
-                # It may have been committed: the next try finds its row then.
-                doubtful = doubtful or not isinstance(error, NoThread)
-            else:
-                made: Any = effect.entry
-                self.committed(made.row._replace(at=effect.at))
-                return
-            await asyncio.sleep(PAUSE_SECONDS)
-
-    def _insert(self, row: Recorded) -> None:
-        """Tell the body of a row that was found: it stands where it was written, before all that is told now."""
-        with self._lock:
-            self._places.appendleft(Place(row.seq, row))
-
     def _failed(self, op: Operation, error: BaseException, began: float) -> None:
-        """Record a failed attempt: the last one, or one after which the step is made again."""
+        """Record a failed attempt."""
+        kind, value = self._failure(op, error, began)
+        self._record(kind, op.key, ok=0, value=value, op=op, began=began)
+
+    def _failure(self, op: Operation, error: BaseException, began: float) -> tuple[Kind, str]:
+        """Say what is recorded of a failed attempt: the last one, or one after which the step is made again."""
         attempt = op.attempt + 1
         record = error_record(error, attempt, began, self._means.worker)
         # A result that cannot be stored is no better the next time.
         for_good = isinstance(error, PayloadError) or fatal_in(error) is not None
         if for_good or attempt >= op.retry.max_attempts:
-            self._record(op.kind, op.key, ok=0, value=record.to_json(), op=op, began=began)
-            return
+            return op.kind, record.to_json()
         delay, _ = delay_by(attempt, op.retry)
-        value = msgspec.json.encode(AttemptFailed(record, delay)).decode()
-        self._record("attempt", op.key, ok=0, value=value, op=op, began=began)
+        return "attempt", msgspec.json.encode(AttemptFailed(record, delay)).decode()
 
     def _again(self, op: Operation) -> None:
         if not self._closed and not op.done:

@@ -41,7 +41,8 @@ from holdfast.worker.db_clock import DbClock, read_clock
 from holdfast.worker.expiry import may_expire
 from holdfast.worker.handler_executor import Executor, wrapped
 from holdfast.worker.handler_threads import Threads
-from holdfast.worker.run_driver import PAUSE_SECONDS, RunDriver
+from holdfast.worker.run_driver import RunDriver
+from holdfast.worker.run_transactions import PAUSE_SECONDS
 from holdfast.worker.run_verdicts import Broken, Lost, Over, Parked, Stuck, Verdict, is_being_cancelled
 from holdfast.worker.step_calls import RUN_JOB, StepCalls
 from holdfast.worker.work import Ended, Work

@@ -99,13 +99,13 @@ class StepCalls:
                 self._enter(stack, job)
             return fn(*args, **kwargs)
 
-    async def transact(self, op: Operation, effect: Effect, entry: Callable[[Any], Entry], once: bool) -> None:
+    async def transact(self, op: Operation, effect: Effect, entry: Callable[[Any], Entry]) -> None:
         """Call what an operation names inside a transaction, and commit it with the checkpoint that `entry` makes.
 
         Raises: LeaseLost and EffectThere, with nothing committed; what the function raised; StoreError, and then nobody
         knows.
         """
-        complete = self._completion(effect, entry, once)
+        complete = self._completion(effect, entry)
         if is_async(op.fn):
             running = self._transacted(op, effect, complete)
         else:
@@ -120,12 +120,12 @@ class StepCalls:
         with Transaction(effect, self._store, complete) as tx:
             effect.value = self._inside_on_thread(op.fn, tx, *op.args, **op.kwargs)
 
-    def _completion(self, effect: Effect, entry: Callable[[Any], Entry], once: bool) -> Callable[[Any], Flow[None]]:
+    def _completion(self, effect: Effect, entry: Callable[[Any], Entry]) -> Callable[[Any], Flow[None]]:
         def complete(_: Any) -> Flow[None]:
             made = effect.entry = entry(effect.value)
 
             def steps() -> Steps[None]:
-                effect.at = yield from add_one(made, self._worker, once=once)
+                effect.at = yield from add_one(made, self._worker)
 
             return Flow("checkpoint", steps)
 

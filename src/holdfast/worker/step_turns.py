@@ -90,6 +90,11 @@ class StepTurns:
                 self._serve_on()
                 return
             if time.monotonic() > ends:
-                await asyncio.sleep(0)
+                try:
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError:
+                    # A step that is over has asked for it, in a callback of the loop: those that wait are not meant.
+                    self._serve_on()
+                    return
                 ends = time.monotonic() + TURN_SECONDS
         self._served = False

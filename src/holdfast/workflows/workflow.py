@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 
 import msgspec
 
 from holdfast.bound import Bound
 from holdfast.errors import ConfigError
-from holdfast.handlers import Application, Handler
+from holdfast.handlers import Application, Handler, Using
 from holdfast.runs import RUN_HEADER
 from holdfast.values.ids import new_id
-from holdfast.values.options import HandlerOptions, kind_name, text
+from holdfast.values.options import EnqueueKeywords, HandlerOptions, kind_name, text
 from holdfast.values.payload import Signature, decode_value
 from holdfast.values.retry import whole
 from holdfast.values.rows import NewJob
@@ -103,6 +103,13 @@ class Workflow(Handler[P, R_co]):
         [handle] = await self.starts.astart_runs([(self, id, self.bound(self._like, args, kwargs))], tx, notify, reuse)
         return handle
 
+    def using(
+        self, *, tx: Any = None, notify: bool | None = None, **options: Unpack[EnqueueKeywords]
+    ) -> UsingRun[P, R_co]:
+        """Say something about the runs to start: `fulfil.using(priority=10).start(order_id=1)`; see `Handler.using`."""
+        said = super().using(tx=tx, notify=notify, **options)
+        return UsingRun(self, said.like, tx, notify)
+
     def start_many(
         self,
         runs: Mapping[str, Bound] | Iterable[Bound],
@@ -150,6 +157,31 @@ class Workflow(Handler[P, R_co]):
         headers = msgspec.json.encode(own | {RUN_HEADER: key}).decode()
         job = bound.new_job(job_id)._replace(headers=headers)
         return NewRun(job, self.workflow, key, digest_of(bound.payload), *(parent or (None, None)))
+
+
+class UsingRun(Using[P], Generic[P, R_co]):
+    """A workflow with something said about the runs to come: `fulfil.using(run_after=60).start(…)`."""
+
+    def __init__(self, workflow: Workflow[P, R_co], like: NewJob, tx: Any, notify: bool | None) -> None:
+        super().__init__(workflow, like, tx, notify)
+        self._workflow = workflow
+
+    def start(self, *args: Any, id: str | None = None, reuse: Reuse = "never", **kwargs: Any) -> RunHandle[R_co]:
+        """Start a run, once for this id, as `Workflow.start` does."""
+        new = self._new(id, args, kwargs)
+        [handle] = self._workflow.starts.start_runs([new], self._tx, self._notify, reuse)
+        return handle
+
+    async def astart(self, *args: Any, id: str | None = None, reuse: Reuse = "never", **kwargs: Any) -> RunHandle[R_co]:
+        """The async twin of `start`."""
+        new = self._new(id, args, kwargs)
+        [handle] = await self._workflow.starts.astart_runs([new], self._tx, self._notify, reuse)
+        return handle
+
+    def _new(
+        self, id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Workflow[..., Any], str | None, Bound]:
+        return self._workflow, id, self._workflow.bound(self.like, args, kwargs)
 
 
 def run_key(key: object) -> str:

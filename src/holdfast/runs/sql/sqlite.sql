@@ -39,12 +39,11 @@ select seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at
    and seq <= :last  -- when last
  order by seq;
 
--- journal_has: read the row that says that something was done under this key.
--- Differs: times are microseconds already.
-select seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at
-  from holdfast_steps
- where run_id = :id and key = :key and kind = 'tx' and ok = 1
- limit 1;
+-- journal_at: read what stands at a place of a run that is still held with its fence.
+select s.seq, s.key, s.kind, s.ok, s.value, s.digest, s.attempt, s.worker, s.took_ms, s.ref, s.at
+  from holdfast_steps s
+  join holdfast_jobs j on j.id = s.run_id and j.fence = :fence
+ where s.run_id = :id and s.seq = :seq;
 
 -- run_read: read what is known of a run beside its journal.
 select id, workflow, run_key, parent_id, parent_key, outcome, stuck
@@ -229,11 +228,14 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
  order by r.id desc
  limit :limit;
 
--- runs_long: read runs that are not over and whose journal has become long, with the number of its last row.
-select r.id, r.run_key, (select max(s.seq) from holdfast_steps s where s.run_id = r.id)
-  from holdfast_runs r
- where r.outcome is null and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)
- order by r.id
+-- runs_long: read runs that are not over and whose journal has become long, with the number of its rows.
+-- Places may be left out, so that the last one is at least that number: rows are counted where it is high enough only.
+select id, run_key, number
+  from (select r.id as id, r.run_key, (select count(*) from holdfast_steps s where s.run_id = r.id) as number
+          from holdfast_runs r
+         where r.outcome is null and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)) d
+ where number > :rows
+ order by id
  limit :limit;
 
 -- runs_kinds: count the runs that are not over, by kind, and those of them that are due.
