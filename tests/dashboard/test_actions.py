@@ -203,8 +203,9 @@ def test_a_run_is_signalled_and_stopped_with_an_audit_line(shops: Shop) -> None:
     client = Client(board(shops))
     form = client.get("/ask/signal-run?id=order-2").page.form("/do/signal-run")
     assert dict(form.fields)["name"] == "approved"
-    client.submit(form, payload='{"by": "ada"}')
-    assert ("run_signal", "ada") in actions(shops)
+    for _ in range(2):
+        client.submit(form, payload='{"by": "ada"}')
+    assert actions(shops).count(("run_signal", "ada")) == 1
     assert client.post("/do/signal-run", {"id": "order-2", "name": "x", "payload": "{"}).status == 400
     client.submit(client.get("/ask/cancel-run?id=order-2").page.form("/do/cancel-run"))
     assert ("run_cancel", "ada") in actions(shops)

@@ -10,6 +10,10 @@ from holdfast.observe.counting import COUNTED, Depth, Sample
 from holdfast.values.rows import when
 
 
+# Leased rows that a sample looks at, of all queues together.
+LEASED_READ = 100_000
+
+
 class DueKind(NamedTuple):
     """Due jobs of one kind in a queue, as far as they were counted; oldest: seconds since the first was due."""
 
@@ -34,8 +38,9 @@ def sample() -> Steps[Sample]:
             oldest[queue] = max(oldest.get(queue, 0.0), int(age_us) / 1e6)
         [[count]] = yield from ask("depth_later", queue=queue, level=level, limit=COUNTED + 1, alone=True)
         later[queue] += int(count)
-    rows = yield from ask("depth_leased", limit=COUNTED + 1, alone=True)
-    leased = {queue: int(count) for queue, count in rows}
+    # One look for all queues: what is leased is bounded by what workers hold, so the limit is for a fleet of thousands.
+    rows = yield from ask("depth_leased", limit=LEASED_READ, alone=True)
+    leased = {queue: min(COUNTED + 1, int(count)) for queue, count in rows}
     dead: dict[str, int] = {}
     for outcome, queue in (yield from ask("prune_queues", alone=True)):
         if outcome == "dead":

@@ -20,6 +20,7 @@ TOPICS = (
     "keys",
     "inbox",
     "debounce",
+    "journals",
     "remote",
     "repeat",
     "claim",

@@ -14,6 +14,7 @@ from holdfast.dashboard.visit import Visit
 from holdfast.errors import ConfigError
 from holdfast.flow import Steps, flow
 from holdfast.runs import Letter, RunView
+from holdfast.values.ids import new_id
 from holdfast.workflows import letter, stop_letter
 from holdfast.workflows import resume as resume_run
 
@@ -50,14 +51,16 @@ def preview_signal(visit: Visit) -> Talk[Preview]:
         Input("payload", "Payload", "area", hint="JSON; empty for none"),
     ]
     words = "It is kept until the run takes it."
-    fields: Pairs = again(visit, "name", "payload")
+    # A form that is sent twice, by a double click or a reload, sends one signal.
+    fields: Pairs = [*again(visit, "name", "payload", "once"), ("once", new_id())]
     return Preview(f"Signal run {view.id}", "Send it", words, _facts(view), fields=fields, inputs=inputs)
 
 
 def signal(visit: Visit) -> Talk[Outcome]:
     key, workflow = _named(visit)
     name, said = visit.said.one("name"), visit.said.one("payload")
-    sent = letter(name, _json(said) if said else None, limit=visit.setting.store.options.payload_limit)
+    once = visit.said.one("once") or None
+    sent = letter(name, _json(said) if said else None, once, limit=visit.setting.store.options.payload_limit)
     yield from visit.act(_sent(key, workflow, sent, "run_signal", visit.actor))
     return Outcome(f"signal {name} was sent to {key}", links=_links(visit))
 
