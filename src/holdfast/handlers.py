@@ -63,8 +63,9 @@ class Registration(Generic[P, R_co]):
         self.options = options
         self.signature = signature or Signature.of(fn, Job)
         self.is_async = inspect.iscoroutinefunction(fn)
-        # Nothing but a coroutine to run: no time-out, and it does not ask for its job.
-        self.is_plain = _makes_coroutines(fn) and options.timeout is None and self.signature.injected is None
+        # Nothing but a coroutine to run: no time-out, and it asks for nothing of the worker's.
+        asks = self.signature.injected is not None or bool(self.signature.given)
+        self.is_plain = _makes_coroutines(fn) and options.timeout is None and not asks
         if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
             raise ConfigError(kind, "a handler must be a plain function or a coroutine function, not a generator", fn)
         functools.update_wrapper(self, fn)

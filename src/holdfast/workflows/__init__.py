@@ -21,6 +21,7 @@ from holdfast.workflows.histories import export as export
 from holdfast.workflows.operations import AttemptFailed as AttemptFailed
 from holdfast.workflows.operations import Operation as Operation
 from holdfast.workflows.operations import encoded as encoded
+from holdfast.workflows.operations import given_of as given_of
 from holdfast.workflows.operations import is_async as is_async
 from holdfast.workflows.replaying import Replayed as Replayed
 from holdfast.workflows.replaying import replay as replay
