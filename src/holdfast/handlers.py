@@ -90,8 +90,17 @@ class Handler(Registration[P, R_co]):
     ) -> None:
         super().__init__(fn, kind, options, signature)
         self.app = app
-        self._like = self.like(EnqueueOptions())
         self._key = None if options.key is None else KeyTemplate(options.key, [*self.signature.traits])
+
+    @functools.cached_property
+    def _like(self) -> NewJob:
+        """The row of jobs about which nothing was said. Raises: ConfigError for a registry that no application has."""
+        return self.like(EnqueueOptions())
+
+    def join(self, app: Application, kind: str) -> None:
+        """Belong to an application that has included the registry; under another kind, maybe."""
+        self.app = app
+        self.kind = kind
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Check the arguments and return a job for `enqueue_many`."""

@@ -117,6 +117,11 @@ class Hooks:
 
     def add(self, hook: Hook) -> None:
         """Add a hook. Raises: ConfigError for one that gives what another gives already."""
+        self.refuse_double(hook)
+        self.all.append(hook)
+
+    def refuse_double(self, hook: Hook) -> None:
+        """Raise ConfigError for a hook that gives what another gives already."""
         other = next((one for one in self.all if hook.gives is not None and one.gives == hook.gives), None)
         if other is not None:
             rule = (
@@ -124,7 +129,6 @@ class Hooks:
                 f'Annotated[{told(hook.gives)}, "a name"]'
             )
             raise ConfigError(f"on_start hook {hook.name}", rule, hook.where)
-        self.all.append(hook)
 
     def check(self, signatures: Iterable[tuple[str, Signature]]) -> None:
         """Raise ConfigError unless every hook and every handler can be given what it asks for, by one rule."""

@@ -57,7 +57,7 @@ class Signature:
     def of(cls, fn: Callable[..., Any], inject: type) -> Signature:
         """Read a handler's parameters.
 
-        The one annotated with `inject`, and those that ask for a resource, are filled by the worker, not by the payload.
+        The worker fills the one annotated with `inject`, and those that ask for a resource; the payload has the others.
         """
         parameters = _parameters(fn)
         hints = {name: _hint(fn, parameter, inject) for name, parameter in parameters.items()}

@@ -45,7 +45,7 @@ from holdfast.worker.foreign_routes import sending
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.holdings import Holdings
 from holdfast.worker.host import Host
-from holdfast.worker.joints import running_loop, resources, served_queues, settling, unless, waking
+from holdfast.worker.joints import resources, running_loop, served_queues, settling, unless, waking
 from holdfast.worker.outcomes import Outcomes
 from holdfast.worker.pauses import Pauses
 from holdfast.worker.receiving import Intake, Received, Receiving

@@ -35,6 +35,7 @@ from holdfast.workflows.starting import Started as Started
 from holdfast.workflows.starting import adopt as adopt
 from holdfast.workflows.starting import start as start
 from holdfast.workflows.starting import start_children as start_children
+from holdfast.workflows.workflow import Starts as Starts
 from holdfast.workflows.workflow import VersionDecorator as VersionDecorator
 from holdfast.workflows.workflow import Workflow as Workflow
 from holdfast.workflows.workflow import WorkflowDecorator as WorkflowDecorator

@@ -71,6 +71,11 @@ class Workflow(Handler[P, R_co]):
         # What starts are of: the version that was registered as the workflow itself.
         self.current: Workflow[..., Any] = self
 
+    def join(self, app: Application, kind: str) -> None:
+        super().join(app, kind)
+        self.starts = cast(Starts, app)
+        self.workflow = kind.rpartition("@")[0]
+
     def version(self, number: int) -> VersionDecorator:
         """Keep the body of an older version for the runs that were started with it: `@fulfil.version(1)`."""
         return VersionDecorator(self, whole(number, "version", 1, 1_000_000))
