@@ -94,6 +94,12 @@ class Registry(DeclaresWorkflows, Includes):
     async def aenqueue_bound(self, *_: Any) -> NoReturn:
         self._refuse()
 
+    def start_runs(self, *_: Any) -> NoReturn:
+        self._refuse()
+
+    async def astart_runs(self, *_: Any) -> NoReturn:
+        self._refuse()
+
     def _refuse(self) -> NoReturn:
         rule = "no application has included it, so nothing can be enqueued or started; call hf.include(registry) first"
         raise ConfigError("registry", rule, self)

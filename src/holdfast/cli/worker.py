@@ -103,7 +103,7 @@ def worker(
       holdfast worker shop:hf --import shop.jobs --reload
     """
     watching = watching_of(http, heartbeat_file)
-    parent = _reloading(folders, processes, said) if reload_ or folders else None
+    parent = _reloading(app_name, folders, processes, said) if reload_ or folders else None
     holdfast, options = prepared("worker", app_name, said)
     if parent is not None:
         options["parent"] = parent
@@ -118,12 +118,13 @@ def worker(
     serve(Serving(holdfast.stores, partial(holdfast.worker, relay=not no_relay)), processes, options, watching)
 
 
-def _reloading(folders: tuple[Path, ...], processes: int, said: dict[str, Any]) -> int:
+def _reloading(app_name: str | None, folders: tuple[Path, ...], processes: int, said: dict[str, Any]) -> int:
     """Become the parent of workers that start again after changes; return in each of them, with the parent's id."""
     from holdfast.cli.reload import DRAIN_SECONDS, Reloader, python_files
 
     if processes > 1:
         raise click.BadParameter("--reload is for one process", param_hint="--processes")
+    _name_of("worker", app_name)
     said["drain"] = min(said["drain"], timedelta(seconds=DRAIN_SECONDS))
     watched = folders or (Path.cwd(),)
     return Reloader(lambda: python_files(watched)).run()
@@ -131,9 +132,7 @@ def _reloading(folders: tuple[Path, ...], processes: int, said: dict[str, Any]) 
 
 def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[Holdfast, dict[str, Any]]:
     """Set up logging, load the application and check its tables; return it with the options for its worker."""
-    name = app_name or current().app or os.environ.get("HOLDFAST_APP")
-    if not name:
-        raise Failure("which application? APP is missing", Exit.USAGE, f"holdfast {command} shop:hf")
+    name = _name_of(command, app_name)
     if said.pop("no_notify"):
         os.environ["HOLDFAST_NOTIFY"] = "false"
     before = list(logging.getLogger().handlers)
@@ -145,6 +144,13 @@ def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[
     for store in holdfast.stores:
         _check_tables(holdfast, store)
     return holdfast, {option: value for option, value in said.items() if value is not None}
+
+
+def _name_of(command: str, app_name: str | None) -> str:
+    name = app_name or current().app or os.environ.get("HOLDFAST_APP")
+    if not name:
+        raise Failure("which application? APP is missing", Exit.USAGE, f"holdfast {command} shop:hf")
+    return name
 
 
 class Serving(NamedTuple):
