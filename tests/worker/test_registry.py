@@ -103,7 +103,7 @@ def test_a_registry_is_included_once_and_takes_nothing_after_that(hf: Holdfast) 
     hf.include(registry)
     with pytest.raises(ConfigError, match="a registry is included once; this one is in <Holdfast"):
         hf.include(registry, prefix="again.")
-    with pytest.raises(ConfigError, match="is included in <Holdfast .* already; register its handlers before that"):
+    with pytest.raises(ConfigError, match=r"is included in <Holdfast .* already; register its handlers before that"):
 
         @registry.job
         def late() -> None: ...
