@@ -98,6 +98,7 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
         make = partial(self.worker, relay=relay, **options) if worker else None
         return Lifespan(self.store, self.aclose, own, bool(switch(check, "check")), make)
 
+    @spelt
     def autodiscover(self, *packages: str, module: str = "jobs") -> list[str]:
         """Import the modules called `jobs` below packages, which register their handlers; return their names.
 

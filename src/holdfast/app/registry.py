@@ -15,11 +15,13 @@ from holdfast.handlers import Application, Handler
 from holdfast.resources import Hooks
 from holdfast.values.failure import type_name, words
 from holdfast.values.options import StoreOptions, kind_name
+from holdfast.values.spelling import spelt
 
 
 class Includes(Declares):
     """What takes in the handlers of registries."""
 
+    @spelt
     def include(self, registry: Registry, *, prefix: str | None = None) -> None:
         """Take in the handlers, workflows and hooks of a registry: `hf.include(billing.registry)`.
 

@@ -51,6 +51,8 @@ class Signature:
     decoder: msgspec.json.Decoder[Any]
     loose: tuple[str, ...]
     floating: tuple[str, ...]
+    # Whether it takes Pydantic models, which msgspec leaves to a hook.
+    models: bool
     read_back: bool
 
     @classmethod
@@ -99,6 +101,7 @@ class Signature:
         defaults = {name: parameters[name].default for name in hints if parameters[name].default is not _EMPTY}
         traits = {name: _traits(fn, name, hint) for name, hint in hints.items()}
         struct = _struct(name_of(fn), hints, defaults)
+        models = any(each.holds_models for each in traits.values())
         return cls(
             name=name_of(fn),
             injected=injected,
@@ -108,9 +111,10 @@ class Signature:
             defaults=defaults,
             traits=traits,
             struct=struct,
-            decoder=msgspec.json.Decoder(struct, dec_hook=read_model),
+            decoder=msgspec.json.Decoder(struct, dec_hook=read_model if models else None),
             loose=tuple(name for name, each in traits.items() if each.holds_any),
             floating=tuple(name for name, each in traits.items() if each.holds_float and not each.holds_any),
+            models=models,
             read_back=any(each.holds_objects for each in traits.values()),
         )
 
@@ -125,7 +129,9 @@ class Signature:
         """
         given = self._bound(kind, args, kwargs) if args else kwargs
         try:
-            written = _encode(_convert(given, self.struct, dec_hook=read_model))
+            # A hook that is never called would take a microsecond of every enqueue.
+            read = _convert(given, self.struct, dec_hook=read_model) if self.models else _convert(given, self.struct)
+            written = _encode(read)
         except _WRITE_ERRORS as error:
             raise self._refusal(kind, given, error) from error
         # NaN and Infinity are written as null, so a text without null has none: most payloads are spared the walk.
@@ -226,6 +232,7 @@ class Traits(NamedTuple):
     holds_any: bool
     holds_float: bool
     holds_objects: bool
+    holds_models: bool
     allowed: tuple[type, ...]
 
 
@@ -394,6 +401,7 @@ def _traits(fn: Callable[..., Any], name: str, hint: Any) -> Traits:
         holds_any=_has(found, shapes.AnyType),
         holds_float=_has(found, shapes.FloatType),
         holds_objects=bool(models) or _has(found, *_OBJECTS),
+        holds_models=bool(models),
         allowed=_allowed(found),
     )
 
