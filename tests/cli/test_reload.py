@@ -48,7 +48,7 @@ def test_changes_are_seen_in_python_files_and_not_in_environments(tmp_path: Path
 
 @contextmanager
 def reloading(place: Path) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[str, int], None]]]:
-    """A worker that reloads, and what waits until its output has a text so many times."""
+    """A worker that reloads, and what waits until its output has a text that many times."""
     log = place / "log"
     command = [sys.executable, "-c", "from holdfast.cli import main; main()"]
     options = ["worker", "shop:hf", "--import", "jobs", "--reload", "--poll", "0.05"]

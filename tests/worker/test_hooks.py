@@ -2,9 +2,13 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, NewType
 
 import pytest
@@ -220,6 +224,44 @@ def test_hooks_that_are_not_async_run_on_a_thread(hf: Holdfast) -> None:
 
     run_due(hf)
     assert threads[0] is not threading.main_thread()
+
+
+APP = """
+import os
+from collections.abc import Iterator
+
+from holdfast import Holdfast
+
+hf = Holdfast({url!r})
+
+@hf.on_start
+def note() -> Iterator[None]:
+    print("opened", os.getpid(), flush=True)
+    yield
+    print("closed", os.getpid(), flush=True)
+
+@hf.job
+async def act() -> None: ...
+"""
+
+
+def test_each_process_of_a_worker_runs_the_hooks_and_ends_them(hf: Holdfast, tmp_path: Path) -> None:
+    (tmp_path / "hooked.py").write_text(APP.format(url=hf.url))
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", "from holdfast.cli import main; main()", "worker", "hooked:hf", "--processes", "2"]
+    with log.open("wb") as out:
+        worker = subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while log.read_text().count("worker started") < 2:
+        assert worker.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+    worker.terminate()
+    assert worker.wait(60) == 0
+    said = [line.split() for line in log.read_text().splitlines() if line.startswith(("opened", "closed"))]
+    opened, closed = ({pid for word, pid in said if word == wanted} for wanted in ("opened", "closed"))
+    assert len(opened) == 2
+    assert closed == opened
 
 
 # What is missing or ambiguous
