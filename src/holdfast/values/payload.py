@@ -17,7 +17,7 @@ from msgspec import inspect as shapes
 
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge
 from holdfast.values.annotations import name_of, resolved
-from holdfast.values.given import GIVEN, annotated, asks_for_resource
+from holdfast.values.given import GIVEN, annotated, asks_for_resource, told
 from holdfast.values.models import is_model, read_model, write_model
 from holdfast.values.options import USING
 
@@ -189,8 +189,10 @@ class Signature:
         return InvalidPayload(kind, _unwritable(given), _reason(error))
 
     def _unexpected(self, name: str) -> str:
-        if name == self.injected or name in self.given:
+        if name == self.injected:
             return "it is given by the worker"
+        if name in self.given:
+            return f"it is given by the worker, and no payload carries a {told(self.given[name])}"
         meant = f"did you mean .using({name}=…)? " if name in USING else ""
         return f"unexpected; {meant}{self._takes()}"
 
