@@ -1,6 +1,6 @@
 """Holdfast: durable work in the database you already run."""
 
-from holdfast.app import Holdfast
+from holdfast.app import Holdfast, Registry
 from holdfast.app.batching import Batch
 from holdfast.bound import Bound, Continue, Enqueueing
 from holdfast.bulk import Bulk, BulkHandler
@@ -14,6 +14,7 @@ from holdfast.errors import (
     DriverMissing,
     Fatal,
     HoldfastError,
+    HookFailed,
     InvalidPayload,
     JobCancelled,
     JobDead,
@@ -40,6 +41,7 @@ from holdfast.schedules import Schedule
 from holdfast.store import migrate as migrate
 from holdfast.values.cloudevents import CloudEvent
 from holdfast.values.debounce import Debounce, Throttle
+from holdfast.values.given import GIVEN
 from holdfast.values.queues import Rate
 from holdfast.values.retry import Cancel, Retry, Snooze
 from holdfast.values.rows import Enqueued
@@ -47,6 +49,7 @@ from holdfast.values.views import JobView
 from holdfast.workflows import Run, RunHandle, Workflow
 
 __all__ = [
+    "GIVEN",
     "Batch",
     "Bound",
     "Bulk",
@@ -68,6 +71,7 @@ __all__ = [
     "Handler",
     "Holdfast",
     "HoldfastError",
+    "HookFailed",
     "InvalidPayload",
     "Job",
     "JobCancelled",
@@ -83,6 +87,7 @@ __all__ = [
     "PayloadTooLarge",
     "Published",
     "Rate",
+    "Registry",
     "Retry",
     "Route",
     "Run",

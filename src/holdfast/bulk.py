@@ -33,8 +33,8 @@ SHRINKS_BY = 10
 LeftOut = Retry | Snooze | Cancel | BaseException
 
 
-class Registry(Application, Protocol):
-    """An application that handlers are registered on."""
+class Registrar(Application, Protocol):
+    """What handlers are registered on: an application, or a registry."""
 
     handlers: dict[str, Handler[..., Any]]
 
@@ -87,7 +87,7 @@ class BulkDecorator:
 
     def __init__(
         self,
-        app: Registry,
+        app: Registrar,
         kind: str | None,
         options: HandlerOptions,
         size: int,

@@ -12,6 +12,7 @@ from holdfast.events import Events
 from holdfast.job import Job
 from holdfast.outbox import Routes
 from holdfast.remote import Engine
+from holdfast.resources import Hooks
 from holdfast.schedules import Schedule
 from holdfast.store import Store, Stores
 from holdfast.tracing import Tracing
@@ -31,6 +32,8 @@ class Context:
     events: Events = field(default_factory=Events)
     middlewares: list[Middleware] = field(default_factory=list[Middleware])
     around_handlers: list[Around] = field(default_factory=list[Around])
+    # What runs when a worker starts, and gives handlers their resources.
+    hooks: Hooks = field(default_factory=Hooks)
     # What makes spans of attempts; None: nobody asked for them.
     tracing: Tracing | None = None
     queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])

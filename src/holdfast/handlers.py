@@ -63,8 +63,9 @@ class Registration(Generic[P, R_co]):
         self.options = options
         self.signature = signature or Signature.of(fn, Job)
         self.is_async = inspect.iscoroutinefunction(fn)
-        # Nothing but a coroutine to run: no time-out, and it does not ask for its job.
-        self.is_plain = _makes_coroutines(fn) and options.timeout is None and self.signature.injected is None
+        # Nothing but a coroutine to run: no time-out, and it asks for nothing of the worker's.
+        asks = self.signature.injected is not None or bool(self.signature.given)
+        self.is_plain = _makes_coroutines(fn) and options.timeout is None and not asks
         if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
             raise ConfigError(kind, "a handler must be a plain function or a coroutine function, not a generator", fn)
         functools.update_wrapper(self, fn)
@@ -89,8 +90,17 @@ class Handler(Registration[P, R_co]):
     ) -> None:
         super().__init__(fn, kind, options, signature)
         self.app = app
-        self._like = self.like(EnqueueOptions())
         self._key = None if options.key is None else KeyTemplate(options.key, [*self.signature.traits])
+
+    @functools.cached_property
+    def _like(self) -> NewJob:
+        """The row of jobs about which nothing was said. Raises: ConfigError for a registry that no application has."""
+        return self.like(EnqueueOptions())
+
+    def join(self, app: Application, kind: str) -> None:
+        """Belong to an application that has included the registry; under another kind, maybe."""
+        self.app = app
+        self.kind = kind
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Check the arguments and return a job for `enqueue_many`."""

@@ -13,7 +13,13 @@ from mypy.types import Instance, Parameters, ProperType, Type, UnionType, get_pr
 
 # `job` is asked for by the class that has it, or by the one that it was called on.
 _REGISTERING = "holdfast.app.registering"
-HOOKED = (f"{_REGISTERING}.Registers.job", f"{_REGISTERING}.JobDecorator.__call__", "holdfast.app.Holdfast.job")
+HOOKED = (
+    f"{_REGISTERING}.Declares.job",
+    f"{_REGISTERING}.Registers.job",
+    f"{_REGISTERING}.JobDecorator.__call__",
+    "holdfast.app.Holdfast.job",
+    "holdfast.app.registry.Registry.job",
+)
 HANDLER, JOB = "holdfast.handlers.Handler", "holdfast.job.Job"
 
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 SAMPLE = """
-from holdfast import Holdfast, Job, Retry
+from holdfast import GIVEN, Holdfast, Job, Registry, Retry
 
 hf = Holdfast("sqlite://")
 
@@ -15,6 +15,12 @@ async def send_receipt(order_id: int, job: Job) -> None: ...
 @hf.job
 def remind(order_id: int, job: Job | None = None, note: str = "") -> None: ...
 
+registry = Registry()
+
+@registry.job
+def bill(order_id: int, job: Job, client: object = GIVEN) -> None: ...
+
+bill.enqueue(9182)
 send_receipt.enqueue(order_id=9182)
 send_receipt.using(priority=3).enqueue(9182)
 remind.enqueue(1, note="x")

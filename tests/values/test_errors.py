@@ -80,6 +80,7 @@ SAMPLES: list[HoldfastError] = [
     errors.TimedOut(5),
     errors.Unusable("The returned Snooze", "holdfast.values.retry.Snooze", "ValueError: no delay"),
     errors.WorkerFailed("web1-12-ab", "holdfast-settler"),
+    errors.HookFailed("client (shop.py:12)", "OSError: no route to host"),
 ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -16,13 +16,17 @@ from holdfast.app.dispatching import Dispatches
 from holdfast.app.publishing import Publishes
 from holdfast.app.receiving import Receives
 from holdfast.app.registering import JobDecorator as JobDecorator
+from holdfast.app.registry import Includes, autodiscover
+from holdfast.app.registry import Registry as Registry
 from holdfast.app.running import Runs
+from holdfast.errors import ConfigError
 from holdfast.store import migrate
 from holdfast.values.options import Part, WorkerKeywords, only_options, switch
 from holdfast.values.retry import Duration
 from holdfast.values.spelling import spelt
 
 if TYPE_CHECKING:
+    from holdfast.app.lifespan import Lifespan, OwnLifespan
     from holdfast.dashboard import Dashboard
     from holdfast.dashboard.access import AccessRule
     from holdfast.dashboard.redaction import Redact
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast.worker import Served, Worker
 
 
-class Holdfast(Publishes, Receives, Runs, Dispatches):
+class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
     """Durable work in the database at `url` (HOLDFAST_URL when left out).
 
     prefix, schema (PostgreSQL): of the tables' names. payload_limit: bytes that a job's arguments may take.
@@ -68,6 +72,41 @@ class Holdfast(Publishes, Receives, Runs, Dispatches):
         part: Part = "all" if relays else "handlers"
         home, *also = self._foreign_tables(part)
         return Worker(self.context, self.handlers, home.sources, also, self.receptions, routes, part, **options)
+
+    def lifespan(
+        self,
+        own: OwnLifespan | None = None,
+        *,
+        worker: bool = False,
+        check: bool = True,
+        relay: bool = True,
+        **options: Unpack[WorkerKeywords],
+    ) -> Lifespan:
+        """Live as long as an ASGI server: `FastAPI(lifespan=hf.lifespan())`, or `async with hf.lifespan():` in yours.
+
+        At the start the tables are looked for, unless `check` is False; at the end connections are closed.
+        own: the application's own lifespan, which runs inside this one. worker: run a worker beside the server; at the
+        stop it drains before the server ends. relay and the other options are those of `worker`.
+        Raises, when the server starts: SchemaMissing, SchemaMismatch, DatabaseUnavailable, HookFailed, ConfigError.
+        """
+        from holdfast.app.lifespan import Lifespan
+
+        only_options("hf.lifespan()", options, [*WorkerKeywords.__annotations__, "own", "worker", "check", "relay"])
+        if not switch(worker, "worker") and (options or not relay):
+            said = ", ".join(options) or "relay"
+            raise ConfigError("lifespan", "has no worker to say this of; add worker=True", said)
+        make = partial(self.worker, relay=relay, **options) if worker else None
+        return Lifespan(self.store, self.aclose, own, bool(switch(check, "check")), make)
+
+    @spelt
+    def autodiscover(self, *packages: str, module: str = "jobs") -> list[str]:
+        """Import the modules called `jobs` below packages, which register their handlers; return their names.
+
+        `hf.autodiscover("shop")` imports shop.jobs, shop.orders.jobs and so on, at once; where `jobs` is a package, all
+        that is in it. Other modules are left alone. Call it below the line that makes `hf`, which they import.
+        Raises: ConfigError, which names the module that failed.
+        """
+        return autodiscover(packages, module)
 
     def _foreign_tables(self, part: Part) -> list[Served]:
         """List the foreign tables that are served: those of the application's own database, then of others."""

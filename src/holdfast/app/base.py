@@ -28,6 +28,7 @@ class Base:
         self.store = self.stores.home
         self.context = Context(self.stores)
         self.events = self.context.events
+        self._start_hooks = self.context.hooks
         self.events.subscribe(Event, log_events)
 
     def __repr__(self) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 from holdfast.app.batching import Batches
-from holdfast.bulk import Bulk, BulkDecorator, BulkHandler
+from holdfast.bulk import Bulk, BulkDecorator, BulkHandler, Registrar
 from holdfast.context import Around, Middleware
 from holdfast.errors import ConfigError
 from holdfast.events import Event
 from holdfast.handlers import Handler
 from holdfast.job import Job
+from holdfast.resources import Hook, Hooks
 from holdfast.values.options import Commit, HandlerOptions, kind_name, only_options
 from holdfast.values.reserved import unreserved
 from holdfast.values.retry import Duration, Retry
@@ -21,10 +22,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Registers(Batches):
-    """The face by which an application says what runs its jobs."""
+class Declares:
+    """What applications and registries share: handlers, bulk handlers, and hooks of the worker's start."""
+
+    handlers: dict[str, Handler[..., Any]]
+    _start_hooks: Hooks
+
+    def on_start(self, fn: F) -> F:
+        """Run a function when a worker starts, and give handlers what it returns or yields, by annotation.
+
+        `async def client() -> AsyncIterator[httpx.AsyncClient]: …` has what handlers get that ask for it:
+        `async def fetch(job: Job, url: str, client: httpx.AsyncClient = GIVEN)`. What follows the `yield` runs when the
+        worker stops, the last hook's first. A hook may ask for what hooks before it give. `def` or `async def`, plain
+        or with a `yield`; one that is not async runs on a thread. Each worker runs all of them, each process for
+        itself; what one raises keeps the worker from starting (HookFailed).
+        Raises: ConfigError for one that gives what another gives already.
+        """
+        self._start_hooks.add(Hook(fn))
+        return fn
 
     @overload
     def job(self, fn: Callable[Concatenate[Job, P], R], /) -> Handler[P, R]: ...
@@ -70,7 +88,7 @@ class Registers(Batches):
         """
         only_options("hf.job()", strange, ("kind", *(each.name for each in fields(HandlerOptions))))
         options = HandlerOptions(queue, retry or Retry(), lease, timeout, concurrency, priority, commit, key)
-        decorator = JobDecorator(self, kind, options)
+        decorator = JobDecorator(cast(Registrar, self), kind, options)
         return decorator if fn is None else decorator(fn)
 
     @overload
@@ -129,8 +147,12 @@ class Registers(Batches):
             concurrency=concurrency,
             priority=priority,
         )
-        decorator = BulkDecorator(self, kind, options, size, item, linger)
+        decorator = BulkDecorator(cast(Registrar, self), kind, options, size, item, linger)
         return decorator if fn is None else decorator.register(fn)
+
+
+class Registers(Declares, Batches):
+    """The face by which an application says what runs its jobs."""
 
     def middleware(self, fn: Middleware) -> Middleware:
         """Wrap every attempt: `async def fn(job, call_next): return await call_next(job)`. The first is outermost."""
@@ -157,7 +179,7 @@ class Registers(Batches):
 class JobDecorator:
     """What `@hf.job(…)` returns: applied to a function, it registers it and keeps its types."""
 
-    def __init__(self, app: Registers, kind: str | None, options: HandlerOptions) -> None:
+    def __init__(self, app: Registrar, kind: str | None, options: HandlerOptions) -> None:
         self._app = app
         self._kind = kind
         self._options = options

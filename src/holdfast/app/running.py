@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
@@ -26,6 +26,7 @@ from holdfast.workflows import (
     Run,
     RunHandle,
     Started,
+    Starts,
     Workflow,
     WorkflowDecorator,
     before,
@@ -40,8 +41,8 @@ New = list[tuple[Workflow[..., Any], str | None, Bound]]
 _TAKES = ("name", "version", "queue", "retry", "timeout", "lease", "concurrency", "priority", "key")
 
 
-class Runs(Controls):
-    """The face by which an application has durable runs."""
+class DeclaresWorkflows:
+    """What applications and registries share: workflows."""
 
     @overload
     def workflow(self, fn: Callable[Concatenate[Run, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
@@ -84,8 +85,12 @@ class Runs(Controls):
         """
         only_options("hf.workflow()", strange, _TAKES)
         options = HandlerOptions(queue, retry or Retry(), lease, timeout, concurrency, priority, "alone", key)
-        decorator = WorkflowDecorator(self, name, version, options)
+        decorator = WorkflowDecorator(cast(Starts, self), name, version, options)
         return decorator if fn is None else decorator(fn)
+
+
+class Runs(DeclaresWorkflows, Controls):
+    """The face by which an application has durable runs."""
 
     def run(self, id: str, workflow: str | None = None) -> RunHandle[Any]:
         """Return a handle on a run: wait for it, look at it, signal it, cancel it.

@@ -140,6 +140,8 @@ class Settings:
     verbose: bool = False
     # What --store names, when it is not our own jobs.
     named: str | None = None
+    # Modules to import beside the application: they register handlers.
+    imports: tuple[str, ...] = ()
     # Where the tables are that --store names: the application may have them in another database than its own.
     in_use: str | None = None
 
@@ -224,7 +226,8 @@ def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Take an option's value into the settings of the command."""
     # The same options stand before and after the command's name; the later ones win, unsaid ones change nothing.
     if value and param.name:
-        setattr(ctx.ensure_object(Settings), param.name, value)
+        settings = ctx.ensure_object(Settings)
+        setattr(settings, param.name, settings.imports + value if param.name == "imports" else value)
         if param.name == "url":
             _urls_in_use.add(value)
 
@@ -237,9 +240,17 @@ def connection_options(command: F) -> F:
                 "--url",
                 expose_value=False,
                 callback=keep,
-                help="The database: sqlite:///shop.db, postgresql://…, mysql://… (MariaDB too).",
+                help="The database: sqlite:///shop.db, postgresql://…, mysql://…",
             ),
             click.option("--app", expose_value=False, callback=keep, help="Take the database of module:attribute."),
+            click.option(
+                "--import",
+                "imports",
+                multiple=True,
+                expose_value=False,
+                callback=keep,
+                help="Import this module, too, for its handlers; repeatable.",
+            ),
             click.option("--prefix", expose_value=False, callback=keep, help="What the table names begin with."),
             click.option("--schema", expose_value=False, callback=keep, help="The PostgreSQL schema of the tables."),
             click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=keep, help="Show tracebacks."),
@@ -312,6 +323,8 @@ def load_app(name: str) -> Holdfast:
     if not isinstance(found, Holdfast):
         what = f"{name} is of type {type(found).__name__}, not a Holdfast object"
         raise Failure(what, Exit.USAGE, _holdfasts(sys.modules[module_name]))
+    for module in settings.imports:
+        _module(module)
     for option, used in (("url", found.url), ("prefix", found.options.prefix), ("schema", found.options.schema)):
         said = getattr(settings, option)
         if said and said != used:

@@ -66,6 +66,14 @@ def watch_options(command: F) -> F:
 @click.option("--no-receive", is_flag=True, help="Leave the messages of brokers to other workers.")
 @click.option("--no-relay", is_flag=True, help="Leave the events of routes to other workers.")
 @click.option("--no-notify", is_flag=True, help="Wake by polling alone.")
+@click.option("--reload", "reload_", is_flag=True, help="Start again when a Python file changes: for development.")
+@click.option(
+    "--reload-dir",
+    "folders",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Watch this folder with --reload; may be repeated.  [default: the current one]",
+)
 @watch_options
 @log_options
 @connection_options
@@ -78,6 +86,8 @@ def worker(
     no_relay: bool,
     http: str | None,
     heartbeat_file: Path | None,
+    reload_: bool,
+    folders: tuple[Path, ...],
     **said: Any,
 ) -> None:
     """Run APP's jobs, and deliver the events of its routes. APP is module:attribute, as in shop:hf.
@@ -90,9 +100,13 @@ def worker(
     Example:
       holdfast worker shop:hf --queues mail,reports --concurrency 50
       holdfast worker shop:hf --processes 4 --log-json --http 9464
+      holdfast worker shop:hf --import shop.jobs --reload
     """
     watching = watching_of(http, heartbeat_file)
+    parent = _reloading(app_name, folders, processes, said) if reload_ or folders else None
     holdfast, options = prepared("worker", app_name, said)
+    if parent is not None:
+        options["parent"] = parent
     if lease is not None:
         for handler in holdfast.handlers.values():
             handler.options = replace(handler.options, lease=lease.total_seconds())
@@ -104,11 +118,21 @@ def worker(
     serve(Serving(holdfast.stores, partial(holdfast.worker, relay=not no_relay)), processes, options, watching)
 
 
+def _reloading(app_name: str | None, folders: tuple[Path, ...], processes: int, said: dict[str, Any]) -> int:
+    """Become the parent of workers that start again after changes; return in each of them, with the parent's id."""
+    from holdfast.cli.reload import DRAIN_SECONDS, Reloader, python_files
+
+    if processes > 1:
+        raise click.BadParameter("--reload is for one process", param_hint="--processes")
+    _name_of("worker", app_name)
+    said["drain"] = min(said["drain"], timedelta(seconds=DRAIN_SECONDS))
+    watched = folders or (Path.cwd(),)
+    return Reloader(lambda: python_files(watched)).run()
+
+
 def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[Holdfast, dict[str, Any]]:
     """Set up logging, load the application and check its tables; return it with the options for its worker."""
-    name = app_name or current().app or os.environ.get("HOLDFAST_APP")
-    if not name:
-        raise Failure("which application? APP is missing", Exit.USAGE, f"holdfast {command} shop:hf")
+    name = _name_of(command, app_name)
     if said.pop("no_notify"):
         os.environ["HOLDFAST_NOTIFY"] = "false"
     before = list(logging.getLogger().handlers)
@@ -120,6 +144,13 @@ def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[
     for store in holdfast.stores:
         _check_tables(holdfast, store)
     return holdfast, {option: value for option, value in said.items() if value is not None}
+
+
+def _name_of(command: str, app_name: str | None) -> str:
+    name = app_name or current().app or os.environ.get("HOLDFAST_APP")
+    if not name:
+        raise Failure("which application? APP is missing", Exit.USAGE, f"holdfast {command} shop:hf")
+    return name
 
 
 class Serving(NamedTuple):

@@ -44,7 +44,8 @@ HoldfastError
 │   └── NotSupported           the tables do not do this at all; the message says what to do instead
 ├── TimedOut                   recorded, not raised: the attempt took longer than the handler's time-out
 ├── Unusable                   recorded, not raised: what the handler gave cannot be read
-└── WorkerFailed               a part of an embedded worker broke; the ``__cause__`` is what it raised
+├── WorkerFailed               a part of an embedded worker broke; the ``__cause__`` is what it raised
+└── HookFailed                 a hook of the worker's start raised, so it does not start
 
 Fatal                          raised by handlers, not by Holdfast: the job is not retried
 """
@@ -93,6 +94,7 @@ from holdfast.errors.general import WouldBlock as WouldBlock
 from holdfast.errors.general import WrongColour as WrongColour
 from holdfast.errors.general import WrongDatabase as WrongDatabase
 from holdfast.errors.general import redact as redact
+from holdfast.errors.hooks import HookFailed as HookFailed
 from holdfast.errors.runs import ChildFailed as ChildFailed
 from holdfast.errors.runs import NoIO as NoIO
 from holdfast.errors.runs import NonDeterminism as NonDeterminism

@@ -19,7 +19,7 @@ from typing import Any
 
 from holdfast import admin, events, jobs, lines, remote, runs, schedules, sinks
 from holdfast.app import Holdfast
-from holdfast.errors import JobNotFound, WrongColour
+from holdfast.errors import ConfigError, JobNotFound, WrongColour
 from holdfast.flow import Flow
 from holdfast.handlers import Handler, Registration
 from holdfast.jobs.source import OURS
@@ -28,6 +28,7 @@ from holdfast.outbox import Route
 from holdfast.sinks import Function, Jobs, Sink
 from holdfast.testing.django_tests import check_database
 from holdfast.values.failure import words
+from holdfast.values.given import told as told_hint
 from holdfast.values.pauses import Paused
 from holdfast.values.payload import decode_value
 from holdfast.values.queues import QueueSettings
@@ -46,6 +47,8 @@ from holdfast.worker.work import BaseExecutor, Ended, Work
 from holdfast.workflows import History, Replayed, RunHandle, served
 from holdfast.workflows import replay as replay_history
 
+# What hooks have for what follows their `yield`.
+HOOKS_END_SECONDS = 5.0
 # A job that enqueues itself again and again must not hang a test.
 MOST_JOBS = 10_000
 
@@ -75,6 +78,7 @@ def run_due(
     Events are delivered, too, by routes to functions, to queues of ours and to sinks of your own; those for brokers
     stay. What is paused does not run. `ahead` runs as if that time had passed, for delayed and retried jobs and for
     ticks. Schedules that the application declares are stored first, and what ticks they owe then is enqueued.
+    The hooks of `on_start` run before the first job, and end after the last; `given` has a test's own instead.
     A handler's exception is raised after the attempt is recorded; `raise_errors=False` leaves it to the outcome.
     Not inside a running event loop: `arun_due`.
     Inside Django's tests it refuses a database other than theirs; `own_database=True` says that it is for tests, too.
@@ -107,10 +111,37 @@ async def arun_due(
     before = app.store.now
     wait = timedelta(seconds=seconds(ahead, "ahead"))
     app.store.now = before if not wait else (before or datetime.now(UTC)) + wait
+    hooks = app.context.hooks
+    hooks.check((kind, handler.signature) for kind, handler in app.handlers.items())
+    resources = hooks.resources()
     try:
-        return await _Inline(app, raise_errors, limit).run()
+        await resources.start()
+        return await _Inline(app, raise_errors, limit, resources.values).run()
     finally:
+        await resources.stop(HOOKS_END_SECONDS)
         app.store.now = before
+
+
+@contextmanager
+def given(app: Holdfast, resources: Mapping[Any, Any]) -> Iterator[None]:
+    """Give handlers these instead of what hooks give, by annotation: `with given(hf, {httpx.AsyncClient: fake}): …`.
+
+    The hooks that give them do not run, in `run_due` and in workers that are made inside the block.
+    Raises: ConfigError for what no hook gives and no handler asks for.
+    """
+    instead = app.context.hooks.instead
+    known = {hook.gives for hook in app.context.hooks.all}
+    known.update(hint for handler in app.handlers.values() for hint in handler.signature.given.values())
+    for hint in resources:
+        if hint not in known:
+            raise ConfigError("given", "must name what an on_start hook gives, or a handler asks for", told_hint(hint))
+    before = dict(instead)
+    instead.update(resources)
+    try:
+        yield
+    finally:
+        instead.clear()
+        instead.update(before)
 
 
 def skip(app: Holdfast, *, raise_errors: bool = True, own_database: bool = False, **time: float) -> list[Ran]:
@@ -147,7 +178,7 @@ def replay(
 class _Inline:
     """One round of `run_due`."""
 
-    def __init__(self, app: Holdfast, raise_errors: bool, limit: int) -> None:
+    def __init__(self, app: Holdfast, raise_errors: bool, limit: int, given: Mapping[Any, Any]) -> None:
         self._app = app
         self._raise = raise_errors
         self._left = limit
@@ -158,6 +189,8 @@ class _Inline:
             "run": RunExecutor(app.context, "inline", threads),
             "relay": RelayExecutor(app.context, "inline", threads),
         }
+        for executor in self._executors.values():
+            executor.given = given
         self._breakers = Breakers("inline", app.events.emit, lambda: None)
         # Deliveries to what is in this process, by their kinds, and where they come from.
         self._relays = {one.queue: self._relay(one) for one in app.context.routes if _is_at_hand(one.sink)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import re
@@ -17,9 +16,12 @@ from msgspec import UNSET, UnsetType
 from msgspec import inspect as shapes
 
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge
+from holdfast.values.annotations import name_of, resolved
+from holdfast.values.given import GIVEN, annotated, asks_for_resource, told
+from holdfast.values.models import is_model, read_model, write_model
 from holdfast.values.options import USING
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=write_model).encode
 _convert = msgspec.convert
 _fields = msgspec.structs.asdict
 _WRITE_ERRORS = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
@@ -30,6 +32,7 @@ _PLAIN = frozenset((str, int, bool, type(None)))
 _BYTES = (bytes, bytearray, memoryview)
 _SETS = (set, frozenset)
 _NOT_JSON = (*_BYTES, *_SETS, msgspec.Raw)
+_OBJECTS = (shapes.StructType, shapes.DataclassType, shapes.TypedDictType, shapes.NamedTupleType)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,9 @@ class Signature:
 
     name: str
     injected: str | None
+    # What the worker fills beside it, by parameter, as annotated; and what the payload holds, likewise.
+    given: Mapping[str, Any]
+    hints: Mapping[str, Any]
     positional: tuple[str, ...]
     defaults: Mapping[str, Any]
     traits: Mapping[str, Traits]
@@ -45,16 +51,22 @@ class Signature:
     decoder: msgspec.json.Decoder[Any]
     loose: tuple[str, ...]
     floating: tuple[str, ...]
+    # Whether it takes Pydantic models, which msgspec leaves to a hook.
+    models: bool
     read_back: bool
 
     @classmethod
     def of(cls, fn: Callable[..., Any], inject: type) -> Signature:
-        """Read a handler's parameters; the one annotated with `inject` is given by the worker, not by the payload."""
+        """Read a handler's parameters.
+
+        The worker fills the one annotated with `inject`, and those that ask for a resource; the payload has the others.
+        """
         parameters = _parameters(fn)
         hints = {name: _hint(fn, parameter, inject) for name, parameter in parameters.items()}
         injected = _injected(fn, hints, inject)
-        hints = {name: hint for name, hint in hints.items() if name != injected}
-        return cls._made(fn, parameters, hints, injected)
+        given = _given(parameters, hints, injected)
+        hints = {name: hint for name, hint in hints.items() if name != injected and name not in given}
+        return cls._made(fn, parameters, hints, injected, given)
 
     @classmethod
     def of_items(cls, fn: Callable[..., Any], inject: type, item: str | None = None) -> Signature:
@@ -65,15 +77,17 @@ class Signature:
         parameters = _parameters(fn)
         hints = {name: _hint(fn, parameter, inject) for name, parameter in parameters.items()}
         injected = _injected(fn, hints, inject)
+        given = _given(parameters, hints, injected)
         first, *others = hints or [""]
         one = _item_of(hints.get(first))
-        if one is None or [name for name in others if name != injected] or parameters[first].default is not _EMPTY:
+        strange = [name for name in others if name != injected and name not in given]
+        if one is None or strange or parameters[first].default is not _EMPTY:
             rule = (
-                f"a bulk handler takes a list of items first, and beside it at most a {inject.__name__}, as in "
-                f"`async def {_name(fn)}(pages: list[Page], bulk: {inject.__name__}) -> None`"
+                f"a bulk handler takes a list of items first, and beside it at most a {inject.__name__} and resources, "
+                f"as in `async def {name_of(fn)}(pages: list[Page], bulk: {inject.__name__}) -> None`"
             )
-            raise ConfigError(_name(fn), rule, str(inspect.signature(fn)))
-        return cls._made(fn, {item or first: parameters[first]}, {item or first: one}, injected)
+            raise ConfigError(name_of(fn), rule, str(inspect.signature(fn)))
+        return cls._made(fn, {item or first: parameters[first]}, {item or first: one}, injected, given)
 
     @classmethod
     def _made(
@@ -82,20 +96,25 @@ class Signature:
         parameters: Mapping[str, inspect.Parameter],
         hints: dict[str, Any],
         injected: str | None,
+        given: Mapping[str, Any],
     ) -> Signature:
         defaults = {name: parameters[name].default for name in hints if parameters[name].default is not _EMPTY}
         traits = {name: _traits(fn, name, hint) for name, hint in hints.items()}
-        struct = _struct(_name(fn), hints, defaults)
+        struct = _struct(name_of(fn), hints, defaults)
+        models = any(each.holds_models for each in traits.values())
         return cls(
-            name=_name(fn),
+            name=name_of(fn),
             injected=injected,
+            given=given,
+            hints=hints,
             positional=tuple(name for name in hints if parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY),
             defaults=defaults,
             traits=traits,
             struct=struct,
-            decoder=msgspec.json.Decoder(struct),
+            decoder=msgspec.json.Decoder(struct, dec_hook=read_model if models else None),
             loose=tuple(name for name, each in traits.items() if each.holds_any),
             floating=tuple(name for name, each in traits.items() if each.holds_float and not each.holds_any),
+            models=models,
             read_back=any(each.holds_objects for each in traits.values()),
         )
 
@@ -110,7 +129,9 @@ class Signature:
         """
         given = self._bound(kind, args, kwargs) if args else kwargs
         try:
-            written = _encode(_convert(given, self.struct))
+            # A hook that is never called would take a microsecond of every enqueue.
+            read = _convert(given, self.struct, dec_hook=read_model) if self.models else _convert(given, self.struct)
+            written = _encode(read)
         except _WRITE_ERRORS as error:
             raise self._refusal(kind, given, error) from error
         # NaN and Infinity are written as null, so a text without null has none: most payloads are spared the walk.
@@ -170,6 +191,8 @@ class Signature:
     def _unexpected(self, name: str) -> str:
         if name == self.injected:
             return "it is given by the worker"
+        if name in self.given:
+            return f"it is given by the worker, and no payload carries a {told(self.given[name])}"
         meant = f"did you mean .using({name}=…)? " if name in USING else ""
         return f"unexpected; {meant}{self._takes()}"
 
@@ -211,6 +234,7 @@ class Traits(NamedTuple):
     holds_any: bool
     holds_float: bool
     holds_objects: bool
+    holds_models: bool
     allowed: tuple[type, ...]
 
 
@@ -315,44 +339,21 @@ def _parameters(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 def _hint(fn: Callable[..., Any], parameter: inspect.Parameter, inject: type) -> Any:
     """Resolve one annotation; the injected class is known by name even where it is imported for type checking only."""
-    if parameter.annotation is _EMPTY:
-        return Any
-
-    def holder() -> None: ...
-
-    holder.__annotations__ = {parameter.name: parameter.annotation}
-    scope = {inject.__name__: inject, **_scope(fn)}
-    try:
-        hint = typing.get_type_hints(holder, scope, include_extras=True)[parameter.name]
-    except Exception as error:
-        rule = f"must have an annotation that can be resolved where the handler is defined ({error})"
-        raise ConfigError(_field(fn, parameter.name), rule, parameter.annotation) from error
-    return Any if hint is object else hint
+    if parameter.annotation is not _EMPTY:
+        hint = resolved(fn, _field(fn, parameter.name), parameter.annotation, {inject.__name__: inject})
+        return Any if hint is object else hint
+    return Any if parameter.default is not GIVEN else annotated(fn, parameter)
 
 
-def _scope(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Return the names that a handler's text can see."""
-    function = _function(fn)
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    return {**function.__globals__, **dict(_filled(cells))}
-
-
-def _filled(cells: Iterable[tuple[str, types.CellType]]) -> Iterator[tuple[str, Any]]:
-    for name, cell in cells:
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # a name of the enclosing function that has no value yet
-            continue
-
-
-def _function(fn: Any) -> types.FunctionType:
-    """Find the plain function behind wrappers, partials, methods and callable objects."""
-    while not isinstance(fn, types.FunctionType) or hasattr(fn, "__wrapped__"):
-        if isinstance(fn, functools.partial):
-            fn = fn.func
-        else:
-            fn = getattr(fn, "__wrapped__", None) or getattr(fn, "__func__", None) or type(fn).__call__
-    return fn
+def _given(
+    parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], injected: str | None
+) -> dict[str, Any]:
+    """Find the parameters that ask for a resource."""
+    return {
+        name: hint
+        for name, hint in hints.items()
+        if name != injected and asks_for_resource(hint, parameters[name].default)
+    }
 
 
 def _injected(fn: Callable[..., Any], hints: dict[str, Any], inject: type) -> str | None:
@@ -393,12 +394,16 @@ def _traits(fn: Callable[..., Any], name: str, hint: Any) -> Traits:
         found = list(_shapes(shapes.type_info(hint), set()))
     except Exception as error:
         raise ConfigError(_field(fn, name), f"must have an annotation that JSON can serve ({error})", hint) from error
-    if any(isinstance(shape, (shapes.CustomType, shapes.RawType, shapes.ExtType)) for shape in found):
-        raise ConfigError(_field(fn, name), "must be annotated with types that msgspec can write and read", hint)
+    strange = [shape for shape in found if isinstance(shape, (shapes.CustomType, shapes.RawType, shapes.ExtType))]
+    models = [shape for shape in strange if isinstance(shape, shapes.CustomType) and is_model(shape.cls)]
+    if len(models) < len(strange):
+        rule = "must be annotated with types that JSON can carry; a resource that the worker gives is `= GIVEN`"
+        raise ConfigError(_field(fn, name), rule, hint)
     return Traits(
         holds_any=_has(found, shapes.AnyType),
         holds_float=_has(found, shapes.FloatType),
-        holds_objects=_has(found, shapes.StructType, shapes.DataclassType, shapes.TypedDictType, shapes.NamedTupleType),
+        holds_objects=bool(models) or _has(found, *_OBJECTS),
+        holds_models=bool(models),
         allowed=_allowed(found),
     )
 
@@ -429,9 +434,5 @@ def _shapes(node: Any, seen: set[int]) -> Iterator[shapes.Type]:
             yield from _shapes(getattr(node, name), seen)
 
 
-def _name(fn: Any) -> str:
-    return str(getattr(fn, "__name__", type(fn).__name__))
-
-
 def _field(fn: Callable[..., Any], parameter: str) -> str:
-    return f"parameter {parameter} of {_name(fn)}"
+    return f"parameter {parameter} of {name_of(fn)}"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import ConfigError, InvalidPayload, JobCancelled, JobDead
+from holdfast.values.models import read_model
 from holdfast.values.rows import OUTCOMES
 from holdfast.values.views import JobView, decoded
 
@@ -50,7 +51,7 @@ def _shaped(value: Any, shape: Any, job_id: str, kind: str) -> Any:
         return value
     try:
         # Through JSON, as a payload is read: what JSON has no form for is written there as text.
-        return msgspec.json.decode(msgspec.json.encode(value), type=shape)
+        return msgspec.json.decode(msgspec.json.encode(value), type=shape, dec_hook=read_model)
     except msgspec.ValidationError as error:
         subject = f"result of job {job_id} ({kind}) as {getattr(shape, '__qualname__', shape)}"
         raise InvalidPayload(kind, None, str(error), subject=subject) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.context import Context
 from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, redact
@@ -98,10 +98,11 @@ class Branch:
             name: EXECUTORS[name](context, worker, threads, begins, self.home) for name in self._executor_names()
         }
 
-    def watch(self, running: Collection[Work]) -> None:
-        """Let the executors know all that runs in the slots."""
+    def watch(self, running: Collection[Work], given: Mapping[Any, Any]) -> None:
+        """Let the executors know all that runs in the slots, and what the hooks have given."""
         for executor in self._executors.values():
             executor.running = running
+            executor.given = given
 
     def wake_for(self, queue: str | None) -> None:
         """Take a hint that a job is due in a queue, or in any."""

@@ -116,7 +116,9 @@ class BulkExecutor(Executor):
 
     async def _called(self, works: Sequence[Work], items: list[Any], bulk: Bulk) -> Any:
         handler = works[0].handler
-        injected = {handler.signature.injected: bulk} if handler.signature.injected else {}
+        injected = self.given_to(handler.signature.given)
+        if handler.signature.injected:
+            injected[handler.signature.injected] = bulk
         call: Coroutine[Any, Any, Any]
         if handler.is_async:
             if self._begins is not None:

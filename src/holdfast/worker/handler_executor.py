@@ -240,6 +240,8 @@ class Executor(BaseExecutor):
             return self._outcomes.dead(work, error)
         variables = self._fresh(work)
         try:
+            if handler.signature.given:
+                arguments |= self.given_to(handler.signature.given)
             if job is None:
                 value = variables.run(handler.fn, **arguments)
             else:
@@ -271,8 +273,11 @@ class Executor(BaseExecutor):
         return self.judge(work, value, None)
 
     async def _call(self, work: Work, job: Job, arguments: dict[str, Any]) -> Any:
-        if work.handler.signature.injected:
-            arguments[work.handler.signature.injected] = job
+        signature = work.handler.signature
+        if signature.injected:
+            arguments[signature.injected] = job
+        if signature.given:
+            arguments |= self.given_to(signature.given)
         if not self._context.middlewares:
             return await self._run(work, job, arguments)
 

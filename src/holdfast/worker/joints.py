@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.handlers import Registration
 from holdfast.life.source import Source
+from holdfast.resources import Hooks, Resources
 from holdfast.values.options import text
 from holdfast.values.reserved import is_route
 from holdfast.worker.branch import Branch
@@ -23,11 +24,28 @@ def served_queues(queues: Sequence[str] | None, handlers: Mapping[str, Registrat
     return [text(name, "queues", 100) for name in named if not is_route(name)]
 
 
+def resources(hooks: Hooks, sources: Sequence[Source]) -> Resources:
+    """Make what runs the hooks of one worker. Raises: ConfigError where a handler asks for what none of them gives."""
+    hooks.check((kind, one.signature) for source in sources for kind, one in source.handlers.items())
+    return hooks.resources()
+
+
 def running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+async def unless(event: asyncio.Event, work: Awaitable[Any], timeout: float | None = None) -> None:
+    """Wait for work until an event or a time-out; work that is a task of its own is not cancelled."""
+    waits = [asyncio.ensure_future(work), asyncio.ensure_future(event.wait())]
+    try:
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            if wait is not work:
+                wait.cancel()
 
 
 def settling(settlers: Mapping[Source, Settler]) -> Callable[[Ended], asyncio.Event | None]:

@@ -68,6 +68,8 @@ def main(
         return _run_watched(app, watching, options) if watching.wanted else run_one(app, **options)
     if any(store.in_memory for store in app.stores):
         raise ConfigError("processes", "a database in memory belongs to one process", processes)
+    # What is wrong with its options or resources is told here, once, and not by every child again and again.
+    app.worker(**options)
     return Supervisor(processes, lambda parent, post: _child(app, options, parent, post), watching).run()
 
 

@@ -82,7 +82,7 @@ class RunExecutor(Executor):
         super().__init__(context, worker, threads, begins, store)
         self.clock = DbClock(self._store)
         self.writer = CheckpointWriter(self.insist, worker, self.clock)
-        self.calls = StepCalls(self._store, threads, worker, self._enter, context.tracing)
+        self.calls = StepCalls(self._store, threads, worker, self._enter, self.given_to, context.tracing)
         self.payload_limit = self._store.options.payload_limit
         self.engines: Mapping[str, Engine] = context.engines
         # By job: the runs that are being driven.

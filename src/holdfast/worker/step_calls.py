@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from contextvars import ContextVar
 from typing import Any
@@ -18,7 +18,7 @@ from holdfast.worker.handler_executor import within
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.outcomes import is_a
 from holdfast.worker.step_turns import StepTurns
-from holdfast.workflows import Operation, is_async
+from holdfast.workflows import Operation, given_of, is_async
 
 
 class Effect:
@@ -55,6 +55,7 @@ class StepCalls:
         threads: Threads,
         worker: str,
         enter: Callable[[ExitStack, Job], None],
+        given_to: Callable[[Mapping[str, Any]], dict[str, Any]],
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = tracing
@@ -62,6 +63,7 @@ class StepCalls:
         self._threads = threads
         self._worker = worker
         self._enter = enter
+        self._given_to = given_to
         self.turns = StepTurns()
 
     def call(self, op: Operation) -> Awaitable[Any]:
@@ -77,11 +79,17 @@ class StepCalls:
             return await self._call(op)
 
     def _call(self, op: Operation) -> Awaitable[Any]:
+        kwargs = self._kwargs(op)
         if is_async(op.fn):
-            running = self._inside(op.fn, *op.args, **op.kwargs)
+            running = self._inside(op.fn, *op.args, **kwargs)
         else:
-            running = self._on_thread(lambda: self._inside_on_thread(op.fn, *op.args, **op.kwargs))
+            running = self._on_thread(lambda: self._inside_on_thread(op.fn, *op.args, **kwargs))
         return running if op.timeout is None else within(op.timeout, running)
+
+    def _kwargs(self, op: Operation) -> dict[str, Any]:
+        """Return what a step is called with by name, and the resources that its function asks for."""
+        asked = given_of(op.fn)
+        return {**self._given_to(asked), **op.kwargs} if asked else op.kwargs
 
     def _inside(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         job = RUN_JOB.get()
@@ -114,11 +122,11 @@ class StepCalls:
 
     async def _transacted(self, op: Operation, effect: Effect, complete: Callable[[Any], Flow[None]]) -> None:
         async with Transaction(effect, self._store, complete) as tx:
-            effect.value = await self._inside(op.fn, tx, *op.args, **op.kwargs)
+            effect.value = await self._inside(op.fn, tx, *op.args, **self._kwargs(op))
 
     def _transacted_on_thread(self, op: Operation, effect: Effect, complete: Callable[[Any], Flow[None]]) -> None:
         with Transaction(effect, self._store, complete) as tx:
-            effect.value = self._inside_on_thread(op.fn, tx, *op.args, **op.kwargs)
+            effect.value = self._inside_on_thread(op.fn, tx, *op.args, **self._kwargs(op))
 
     def _completion(self, effect: Effect, entry: Callable[[Any], Entry]) -> Callable[[Any], Flow[None]]:
         def complete(_: Any) -> Flow[None]:

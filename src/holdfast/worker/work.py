@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextvars import Context
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from holdfast import events
+from holdfast.errors import ConfigError
 from holdfast.handlers import Registration
 from holdfast.job import Job
 from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
 from holdfast.observe import Tally
+from holdfast.values.given import told
 from holdfast.values.rows import End, Finish, Lease, when
 from holdfast.worker.handler_threads import Given, Threads
 
@@ -49,6 +52,16 @@ class BaseExecutor:
     batch_limit = 1
     takes_stints = False
     threads: Threads
+    # What the hooks of the worker's start have given, by annotation.
+    given: Mapping[Any, Any] = MappingProxyType({})
+
+    def given_to(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the resources that a function asks for, by parameter. Raises: ConfigError where one is missing."""
+        try:
+            return {name: self.given[hint] for name, hint in asked.items()}
+        except KeyError as error:
+            rule = "no on_start hook of this worker gives it"
+            raise ConfigError(f"resource {told(error.args[0])}", rule, ", ".join(asked)) from error
 
     def takes_streak(self, work: Work) -> bool:
         """Tell whether a thread may take this job out of the buffer by itself; from any thread, and quickly."""

@@ -13,7 +13,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -28,6 +28,7 @@ from holdfast.jobs.source import JobsSource
 from holdfast.life.source import Source
 from holdfast.observe import Tallies
 from holdfast.outbox import Route
+from holdfast.resources import Hooks
 from holdfast.schedules import fingerprints
 from holdfast.store import Store
 from holdfast.values.failure import type_name, words
@@ -44,7 +45,7 @@ from holdfast.worker.foreign_routes import sending
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.holdings import Holdings
 from holdfast.worker.host import Host
-from holdfast.worker.joints import running_loop, served_queues, settling, waking
+from holdfast.worker.joints import resources, running_loop, served_queues, settling, unless, waking
 from holdfast.worker.outcomes import Outcomes
 from holdfast.worker.pauses import Pauses
 from holdfast.worker.receiving import Intake, Received, Receiving
@@ -65,6 +66,8 @@ LEAST_FLUSH_SECONDS = 3.0
 LAST_FLUSH_SECONDS = 1.0
 LAST_WORD_SECONDS = 3.0
 LAST_WORD_AT_ONCE_SECONDS = 1.0
+# What the hooks have for what follows their `yield`, together.
+HOOKS_END_SECONDS = 5.0
 # A worker is ready while its last beat is younger: that of several beats.
 READY_SECONDS = 45.0
 
@@ -121,6 +124,7 @@ class Worker:
         self.sources = [source for branch in self.branches for source in branch.sources]
         if not self.sources:
             raise ConfigError("worker", "needs handlers: register one with @hf.job, or import what does", self.queues)
+        self._resources = resources(context.hooks if part != "routes" else Hooks(), self.sources)
         # All that it serves, for the registry: the queues of routes too.
         self.serves = [*self.queues, *(route.queue for route in routes)]
         # What it counts and times, until the next beat writes it down.
@@ -171,7 +175,7 @@ class Worker:
         starting = asyncio.ensure_future(self.start())
         try:
             # A stop need not wait for a database that does not answer.
-            await self._unless(self._stopping, starting)
+            await unless(self._stopping, starting)
             if starting.done():
                 starting.result()
                 await self._stopping.wait()
@@ -193,14 +197,18 @@ class Worker:
             checks = await asyncio.gather(*(branch.check() for branch in self.branches), return_exceptions=True)
             for failed in filter(None, checks):
                 raise failed
+            hooks = await self._resources.start()
             await self.branches[0].store.arun(registry.beat(self.id, self.describe()))
         except BaseException:
             self._state = "ended"
+            await self._resources.stop(HOOKS_END_SECONDS)
             await self._close_stores()
             raise
         self._state = "running"
         self._beaten()
         self._begin()
+        if hooks is not None:
+            hooks.add_done_callback(self._on_helper_end)
         self.context.events.emit(events.WorkerStarted(self.id, self.serves, list(self.handlers), self.concurrency))
         if self.stopping:
             self.context.events.emit(events.WorkerStopping(self.id, 0, self._why))
@@ -215,7 +223,7 @@ class Worker:
         wake = waking(self.branches)
         self.slots = Slots(self.concurrency, settling(settlers), wake)
         for branch in self.branches:
-            branch.watch(self.slots.running)
+            branch.watch(self.slots.running, self._resources.values)
         self.demand = Demand(self.slots, self.buffer_limit)
         shortest = min(handler.options.lease for source in self.sources for handler in source.handlers.values())
         self.holdings = Holdings(self.slots, Outcomes(self.id, context.events), settlers, wake, shortest)
@@ -361,7 +369,7 @@ class Worker:
         first = self.branches[0].store
         if not self._at_once.is_set():
             await self._say(first, registry.mark(self.id, "draining"))
-        await self._unless(self._at_once, self.slots.quiet(), deadline - time.monotonic())
+        await unless(self._at_once, self.slots.quiet(), deadline - time.monotonic())
         left = list(self.slots.running)
         for work in left:
             self.slots.interrupt(work, "stop")
@@ -375,13 +383,13 @@ class Worker:
                 await self._say(claiming.branch.store, releasing)
 
     async def _finish_receiving(self) -> None:
-        await self._unless(self._at_once, self._intake.ended(), min(self.drain, RECEIVING_ENDS_SECONDS))
+        await unless(self._at_once, self._intake.ended(), min(self.drain, RECEIVING_ENDS_SECONDS))
 
     async def _finish_claiming(self) -> None:
         """Let claims under way come to their end: cut short, they would leave leases that nobody knows of."""
         if not self._claim_tasks:
             return
-        await self._unless(self._at_once, asyncio.wait(self._claim_tasks), CLAIM_ENDS_SECONDS)
+        await unless(self._at_once, asyncio.wait(self._claim_tasks), CLAIM_ENDS_SECONDS)
         for claiming, task in zip(self.claims, self._claim_tasks, strict=True):
             if not task.done():
                 claiming.branch.patience.strays = True
@@ -392,7 +400,7 @@ class Worker:
         """Let interrupted slots end and outcomes be written, within a bound: what is not written is reaped later."""
         if not self._at_once.is_set():
             left = max(LEAST_FLUSH_SECONDS, deadline - time.monotonic())
-            await self._unless(self._at_once, self._all_written(), left)
+            await unless(self._at_once, self._all_written(), left)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_FLUSH_SECONDS):
                 await self._all_written()
@@ -410,6 +418,7 @@ class Worker:
         if self.handlers_left:
             events.log.error("%d handlers of %s ignore their cancellation and run on", self.handlers_left, self.id)
         await asyncio.wait(tasks, timeout=1.0)
+        await self._resources.stop(LAST_WORD_AT_ONCE_SECONDS if self._at_once.is_set() else HOOKS_END_SECONDS)
         await self._close_sinks()
         await self._say(self.branches[0].store, registry.leave(self.id, self._counted.take()))
         await self._close_stores()
@@ -430,16 +439,6 @@ class Worker:
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(LAST_WORD_AT_ONCE_SECONDS if self._at_once.is_set() else LAST_WORD_SECONDS):
                 await store.arun_once(work)
-
-    async def _unless(self, event: asyncio.Event, work: Awaitable[Any], timeout: float | None = None) -> None:
-        """Wait for work until an event or a time-out; work that is a task of its own is not cancelled."""
-        waits = [asyncio.ensure_future(work), asyncio.ensure_future(event.wait())]
-        try:
-            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                if wait is not work:
-                    wait.cancel()
 
     # What the parts call
 

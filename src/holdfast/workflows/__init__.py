@@ -21,6 +21,7 @@ from holdfast.workflows.histories import export as export
 from holdfast.workflows.operations import AttemptFailed as AttemptFailed
 from holdfast.workflows.operations import Operation as Operation
 from holdfast.workflows.operations import encoded as encoded
+from holdfast.workflows.operations import given_of as given_of
 from holdfast.workflows.operations import is_async as is_async
 from holdfast.workflows.replaying import Replayed as Replayed
 from holdfast.workflows.replaying import replay as replay
@@ -34,6 +35,7 @@ from holdfast.workflows.starting import Started as Started
 from holdfast.workflows.starting import adopt as adopt
 from holdfast.workflows.starting import start as start
 from holdfast.workflows.starting import start_children as start_children
+from holdfast.workflows.workflow import Starts as Starts
 from holdfast.workflows.workflow import VersionDecorator as VersionDecorator
 from holdfast.workflows.workflow import Workflow as Workflow
 from holdfast.workflows.workflow import WorkflowDecorator as WorkflowDecorator

@@ -9,7 +9,7 @@ import inspect
 import types
 import typing
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, StepFa
 from holdfast.handlers import Registration
 from holdfast.runs import Kind
 from holdfast.values.failure import ErrorRecord
+from holdfast.values.given import given_defaults
+from holdfast.values.models import read_model, write_model
 from holdfast.values.options import text
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import Duration, Retry, seconds
@@ -26,7 +28,7 @@ from holdfast.values.retry import Duration, Retry, seconds
 KEY_LENGTH = 200
 
 _decode = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder(order="deterministic").encode
+_encode = msgspec.json.Encoder(order="deterministic", enc_hook=write_model).encode
 # What steps are given where nothing is said of them.
 USUAL = Retry()
 
@@ -157,6 +159,8 @@ class _Facts(NamedTuple):
     name: str | None
     is_async: bool
     type: Any
+    # What it asks for by `= GIVEN`, by parameter.
+    given: Mapping[str, Any]
 
 
 _known: weakref.WeakKeyDictionary[Any, _Facts] = weakref.WeakKeyDictionary()
@@ -172,8 +176,18 @@ def _facts(fn: Any) -> _Facts | None:
         name = None
         with suppress(ConfigError):
             name = _valid(bare.__name__)
-        known = _known[bare] = _Facts(name, inspect.iscoroutinefunction(bare), _read_type(bare))
+        known = _Facts(name, inspect.iscoroutinefunction(bare), _read_type(bare), given_defaults(bare))
+        _known[bare] = known
     return known
+
+
+def given_of(fn: Any) -> Mapping[str, Any]:
+    """Return what a function that steps call asks for by `= GIVEN`, by parameter. Raises: ConfigError."""
+    known = _facts(fn)
+    if known is not None:
+        return known.given
+    bare = _bare(fn)
+    return given_defaults(bare) if isinstance(bare, types.FunctionType) else {}
 
 
 def described(fn: Any, name: str | None) -> tuple[str, Any]:
@@ -236,13 +250,13 @@ def _reader(type: Any) -> Callable[[str], Any]:
         return _kept_reader(type)
     except TypeError:
         # A type that cannot be a key.
-        return msgspec.json.Decoder(type).decode
+        return msgspec.json.Decoder(type, dec_hook=read_model).decode
 
 
 @functools.lru_cache(maxsize=1_000)
 def _kept_reader(type: Any) -> Callable[[str], Any]:
     """Keep what reads a type: to make it takes longer than to read a small value."""
-    return msgspec.json.Decoder(type).decode
+    return msgspec.json.Decoder(type, dec_hook=read_model).decode
 
 
 def failure(key: str, value: str | None) -> StepFailed:

@@ -58,6 +58,9 @@ class Workflow(Handler[P, R_co]):
         if signature.injected is None:
             rule = f"a workflow takes its run first, as in `async def {name}(run: Run, order_id: int)`"
             raise ConfigError(name, rule, str(inspect.signature(fn)))
+        if signature.given:
+            rule = "a workflow reaches the world by its steps: ask for it there, with `= GIVEN`"
+            raise ConfigError(f"parameter {next(iter(signature.given))} of {name}", rule, str(inspect.signature(fn)))
         if taken := [each for each in _TAKEN if each in signature.traits]:
             raise ConfigError(name, f"a workflow has no parameter {taken[0]}, which start() takes for itself", taken[0])
         super().__init__(app, fn, f"{name}@{version}", options, signature)
@@ -67,6 +70,11 @@ class Workflow(Handler[P, R_co]):
         self.returns = type_of(fn)
         # What starts are of: the version that was registered as the workflow itself.
         self.current: Workflow[..., Any] = self
+
+    def join(self, app: Application, kind: str) -> None:
+        super().join(app, kind)
+        self.starts = cast(Starts, app)
+        self.workflow = kind.rpartition("@")[0]
 
     def version(self, number: int) -> VersionDecorator:
         """Keep the body of an older version for the runs that were started with it: `@fulfil.version(1)`."""
