@@ -354,6 +354,26 @@ def test_the_result_of_a_chain_that_is_over_is_found_from_its_first_job(stage: S
     assert hf.result(first, timeout=0) == 50
 
 
+def test_a_chain_that_is_under_way_has_no_result_yet_and_says_what_it_waits_for(stage: Stage) -> None:
+    hf = quiet(stage)
+
+    @hf.job
+    async def step(n: int) -> Any:
+        return Continue(step.bind(n + 1)) if n < 40 else Continue(late.using(run_after=3600).bind())
+
+    @hf.job
+    async def late() -> None: ...
+
+    first = step.enqueue(1)
+
+    async def body(_: Any) -> None:
+        await stage.until(lambda: stage.sql("select 1 from holdfast_jobs where kind = 'late'"))
+
+    stage.work(body)
+    with pytest.raises(TimeoutError, match=r"\(late, queue default\) has not ended yet: it is pending"):
+        hf.result(first, timeout=0)
+
+
 def test_a_chain_that_dies_is_dead_for_those_who_wait_for_its_first_job(stage: Stage) -> None:
     hf = quiet(stage)
 
