@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Bulk, Conflict, Continue, Fatal, Holdfast, Job, JobDead, Retry, events
+from holdfast.celery import Celery, chord
 from holdfast.values.ids import new_id
 from tests.worker.stage import Stage
 
@@ -387,3 +388,22 @@ def test_a_chain_that_dies_is_dead_for_those_who_wait_for_its_first_job(stage: S
     stage.work()
     with pytest.raises(JobDead, match="broken"):
         hf.result(first, timeout=0)
+
+
+def test_a_chord_of_those_who_come_from_celery_calls_back_once_with_every_result(stage: Stage) -> None:
+    app = Celery("shop", holdfast=stage.hf, set_as_current=False)
+    calls: list[list[int]] = []
+
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    @app.task
+    def total(numbers: list[int]) -> int:
+        calls.append(numbers)
+        return sum(numbers)
+
+    result = chord(double.s(n) | double.s() for n in range(30))(total.s())
+    stage.work()
+    assert calls == [[4 * n for n in range(30)]]
+    assert result.get(timeout=0) == sum(calls[0])
