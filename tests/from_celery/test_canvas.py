@@ -56,6 +56,14 @@ def test_a_chain_that_is_under_way_has_not_succeeded(add: Task[[int, int], int],
     assert result.get(timeout=0) == 13
 
 
+def test_a_chain_is_revoked_where_it_is(add: Task[[int, int], int], hf: Holdfast) -> None:
+    result = chain(add.s(1, 2), add.s(10).set(countdown=60), add.s(1))()
+    run_due(hf)
+    result.revoke()
+    assert run_due(hf, ahead=61) == []
+    assert result.state == "REVOKED"
+
+
 def test_a_link_is_called_with_the_result(add: Task[[int, int], int], hf: Holdfast) -> None:
     result = add.apply_async((1, 2), link=add.s(10))
     run_due(hf)
@@ -188,5 +196,7 @@ def test_the_canvas_runs_at_once_where_calls_are_eager(eager: Celery) -> None:
     assert group(add.s(n, n) for n in range(3))().get() == [0, 2, 4]
     assert chord([add.s(1, 1), add.s(2, 2)])(total.s()).get() == 6
     assert chord([add.s(1, 1), fail.s()])(total.s()).failed()
-    assert add.apply_async((1, 1), link=add.s(10)).get() == 2
+    assert add.apply_async((1, 1), link=add.s(10)).get() == 12
+    with pytest.raises(ConfigError, match="idempotency_key="):
+        add.s(1, 1).apply_async(task_id="mine")  # type: ignore[call-arg]
     assert add.s(1)(1) == 2

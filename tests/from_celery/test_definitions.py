@@ -57,7 +57,11 @@ def test_a_rate_becomes_that_of_the_tasks_own_queue(app: Celery, hf: Holdfast) -
     @app.task(queue="stripe", rate_limit="100/m")
     def charge() -> None: ...
 
+    @app.task(queue="mail", rate_limit="5/s")
+    def send() -> None: ...
+
     assert hf.queue_options("stripe").settings.rate == Rate(100, 60)
+    assert hf.queue_options("mail").settings.rate == Rate(5, 1)
     with pytest.raises(ConfigError, match="give the task a queue of its own"):
         app.task(rate_limit=10)
     with pytest.raises(ConfigError, match="charge, too, which has the queue 'stripe'"):

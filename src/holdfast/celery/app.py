@@ -98,7 +98,7 @@ class Celery:
         set_as_current: bool = True,
         **conf: Unpack[ConfKeywords],
     ) -> None:
-        self.main = main
+        self._main = main
         self.tasks: dict[str, AnyTask] = {}
         self._holdfast = Holdfast(holdfast) if isinstance(holdfast, str) else holdfast
         self.conf = Conf(self._conf_changed)
@@ -107,7 +107,12 @@ class Celery:
             shared.belong_to(self)
 
     def __repr__(self) -> str:
-        return f"<Celery {self.main or '(unnamed)'} on {self._holdfast!r}>"
+        return f"<Celery {self._main or '(unnamed)'} on {self._holdfast!r}>"
+
+    @property
+    def main(self) -> str | None:
+        """What it is called: the module of tasks in a program that is run by itself."""
+        return self._main
 
     @property
     def holdfast(self) -> Holdfast:
@@ -193,7 +198,7 @@ class Celery:
                 self.add_periodic_task(said["schedule"], made, name=called)
 
     def add_periodic_task(self, schedule: Any, signature: Signature, name: str | None = None) -> None:
-        """Have a task come again and again: every so many seconds, or by `crontab(…)`, in the time zone of `conf`."""
+        """Have a task come again and again: every `schedule` seconds, or by `crontab(…)` in the time zone of `conf`."""
         when = ticks(schedule)
         bound = signature.task.bound(signature.args, signature.kwargs, signature.options, {})
         timezone = self.conf.timezone if "cron" in when else None
@@ -267,6 +272,10 @@ class Shared:
         if self._app is None:
             raise NotInstalled("no application")
         return self._app
+
+    @property
+    def main(self) -> str | None:
+        return None if self._app is None else self._app.main
 
     @property
     def holdfast(self) -> Holdfast:

@@ -160,10 +160,12 @@ class Chain:
     ) -> AsyncResult | EagerResult:
         """Begin the chain. What the options say is said of its first job."""
         begun = self.clone(args, kwargs)
+        first = begun.tasks[0]
+        first.options = {**first.options, **options}
         if begun.home.always_eager:
+            call_options("apply_async()", first.options)
             return begun.apply()
-        tx = options.get("tx", begun.tasks[0].options.get("tx"))
-        return AsyncResult(begun.home.holdfast.enqueue_bound(begun.bound(options=options), tx).id, begun.home)
+        return AsyncResult(begun.home.holdfast.enqueue_bound(begun.bound(), first.options.get("tx")).id, begun.home)
 
     def clone(self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Chain:
         first, *rest = self.tasks

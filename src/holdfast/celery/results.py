@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any, ClassVar, Protocol, cast
 
 from holdfast.app import Holdfast
+from holdfast.app.diagnosis import diagnose
 from holdfast.errors import ConfigError, JobCancelled, JobDead, JobNotFound
 from holdfast.values.retry import Duration
+from holdfast.values.rows import OUTCOMES
 from holdfast.values.views import JobView
 
 PENDING, STARTED, RETRY, SUCCESS, FAILURE, REVOKED = (
@@ -139,11 +141,15 @@ class AsyncResult:
         return self.state == FAILURE
 
     def revoke(self, terminate: bool = False) -> None:
-        """Cancel the job: one that waits ends, the worker of one that runs is asked to stop.
+        """Cancel the job, or the one that its chain has come to: one that waits ends, one that runs is asked to stop.
 
         terminate: True gives the lease of a job that runs to nobody at once, whatever its code still does.
         """
-        self._home.holdfast.cancel(self.id, force=terminate)
+        hf = self._home.holdfast
+        # Of a chain it is the job that it has come to, which may end and be continued meanwhile.
+        while (job := hf.store.run(diagnose(self.id)).job).state not in OUTCOMES:
+            if not hf.cancel(job.id, force=terminate).left:
+                break
 
     def _look(self) -> tuple[str, Any]:
         try:

@@ -56,6 +56,9 @@ class TaskHome(Protocol):
     """What a task belongs to: the application that was made, or the one that was installed."""
 
     @property
+    def main(self) -> str | None: ...
+
+    @property
     def holdfast(self) -> Holdfast: ...
 
     @property
@@ -75,7 +78,9 @@ class Task(Generic[P, R_co]):
         functools.update_wrapper(self, fn)
         self.run = fn
         self.options = options
-        self.name = options.name or f"{fn.__module__}.{fn.__name__}"
+        # A program that is run has another name than a worker imports it by.
+        module = home.main if fn.__module__ == "__main__" and home.main else fn.__module__
+        self.name = options.name or f"{module}.{fn.__name__}"
         self.home = home
         self.max_retries = options.max_retries
         self.default_retry_delay = options.retry_seconds
