@@ -132,6 +132,13 @@ def callback(job: Bound, batch: str) -> NewJob:
     return job.new_job(batch)._replace(headers=_json(own | {AFTER_HEADER: "batch"}))
 
 
+def child_of(job: Bound, parents: tuple[str, ...], job_id: str) -> NewJob:
+    """Make the row of a job that runs once these are done, and is cancelled if one of them is not."""
+    own: dict[str, str] = {} if job.like.headers is None else decode_value(job.like.headers)
+    headers = _json(own | {AFTER_HEADER: str(len(parents))})
+    return job.new_job(job_id)._replace(headers=headers, after=parents, after_dead="cancel")
+
+
 def _json(headers: Mapping[str, str]) -> str:
     return msgspec.json.encode(headers).decode()
 

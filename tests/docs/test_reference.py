@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
+import holdfast.celery
 from holdfast import errors, events
+from holdfast.celery import AsyncResult, Celery, Task
 from holdfast.events import Event
 from holdfast.foreign import AirlockOutbox, DurableSteps, Foreign, PdoQueue
 from holdfast.life.source import Source
@@ -46,6 +48,16 @@ EVENT_CLASSES = [Event, *classes(events, Event)]
 @pytest.mark.parametrize("name", holdfast.__all__)
 def test_every_public_name_is_in_the_api(name):
     assert f"`{name}`" in API or f"`{name}(" in API or f"`{name}[" in API
+
+
+def test_every_public_name_for_those_who_come_from_celery_is_in_the_api():
+    [section] = re.findall(r"^## holdfast\.celery\n(.*?)^## ", API, re.MULTILINE | re.DOTALL)
+    names = [name for name, value in vars(holdfast.celery).items() if name[0] != "_" and not inspect.ismodule(value)]
+    assert len(names) > 15
+    assert [name for name in names if not re.search(rf"`{name}\b", section)] == []
+    told = {name for one in (Task, AsyncResult, Celery) for name in members(one)}
+    apart = {"entry", "bound", "arguments", "check", "add", "always_eager", "eager_propagates", "config_from_object"}
+    assert {name for name in told - apart if not re.search(rf"\b{name}\b", section)} <= {"status", "info", "wait"}
 
 
 @pytest.mark.parametrize("cls", classes(errors, Exception), ids=lambda cls: cls.__name__)

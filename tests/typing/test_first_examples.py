@@ -1,42 +1,56 @@
-"""The first code that people copy type-checks as it stands: the README's, and what `holdfast init` writes.
+"""The first code that people copy type-checks as it stands: the README's, that of the page on typing, and what
+`holdfast init` writes. What the page calls a mistake is refused.
 
 Strict, without our plugin, with the settings of the sample project.
 """
 
-import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli.init import FILES
-from tests.typing.test_typing import SAMPLE
+from tests.docs.test_docs import ROOT, blocks_of
+from tests.typing.test_typing import SAMPLE, Said, ask_mypy, ask_pyright
 
-README = Path(__file__).parents[2] / "README.md"
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-CHECKERS = {
-    "mypy": ["mypy", "--no-pretty", "."],
-    "pyright": ["pyright", "--warnings", "--pythonpath", sys.executable],
-}
+MISTAKES = "mistakes.py"
+
+
+def python_of(page: str, *, mistakes: bool = False) -> str:
+    """Join the Python of a page; with mistakes, what is not run, too."""
+    blocks = [block for block in blocks_of(ROOT / page) if block.language == "python" and "file" not in block.marks]
+    assert blocks, f"{page} has no Python block any more"
+    return "\n".join(block.text for block in blocks if mistakes or "not run" not in block.marks)
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     shutil.copy(SAMPLE / "pyproject.toml", folder)
-    blocks = BLOCK.findall(README.read_text("utf-8"))
-    assert blocks, "the README has no Python block any more"
     written = {name: text for name, text in FILES.items() if name.endswith(".py")}
     assert written, "`holdfast init` writes no Python any more"
-    for name, text in {"readme.py": "\n".join(blocks), **written}.items():
+    pages = {
+        "readme.py": python_of("README.md"),
+        "typing_page.py": python_of("docs/guides/typing.md"),
+        MISTAKES: python_of("docs/guides/typing.md", mistakes=True),
+    }
+    for name, text in {**pages, **written}.items():
         (folder / name).write_text(text, "utf-8")
     return folder
 
 
-@pytest.mark.parametrize("checker", sorted(CHECKERS))
-def test_the_first_examples_type_check(checker: str, project: Path) -> None:
-    words = [sys.executable, "-m", *CHECKERS[checker]]
-    done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module", params=[ask_mypy, ask_pyright], ids=["mypy", "pyright"])
+def said(request: pytest.FixtureRequest, project: Path) -> list[Said]:
+    found: list[Said] = request.param(project)
+    return found
+
+
+def test_the_first_examples_type_check(said: list[Said]) -> None:
+    assert [one for one in said if one.file != MISTAKES] == []
+
+
+def test_what_the_page_calls_a_mistake_is_refused_and_nothing_else(said: list[Said], project: Path) -> None:
+    lines = (project / MISTAKES).read_text("utf-8").splitlines()
+    marked = {number for number, line in enumerate(lines, 1) if "# error: " in line}
+    assert len(marked) >= 10
+    assert {one.line for one in said if one.file == MISTAKES} == marked

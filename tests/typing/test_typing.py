@@ -33,6 +33,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pyright_says(project: Path) -> list[Said]:
+    return ask_pyright(project)
+
+
+@pytest.fixture(scope="module")
+def mypy_says(project: Path) -> list[Said]:
+    return ask_mypy(project)
+
+
+def ask_pyright(project: Path) -> list[Said]:
     words = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
     done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=False)
     return [
@@ -41,8 +50,7 @@ def pyright_says(project: Path) -> list[Said]:
     ]
 
 
-@pytest.fixture(scope="module")
-def mypy_says(project: Path) -> list[Said]:
+def ask_mypy(project: Path) -> list[Said]:
     # A process of its own: inside this one mypy would raise the recursion limit for every test to come.
     words = [sys.executable, "-m", "mypy", "--no-pretty", "--hide-error-context", "--no-error-summary", "."]
     done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=False)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Bulk, Conflict, Continue, Fatal, Holdfast, Job, JobDead, Retry, events
+from holdfast.celery import Celery, chord
 from holdfast.values.ids import new_id
 from tests.worker.stage import Stage
 
@@ -354,6 +355,26 @@ def test_the_result_of_a_chain_that_is_over_is_found_from_its_first_job(stage: S
     assert hf.result(first, timeout=0) == 50
 
 
+def test_a_chain_that_is_under_way_has_no_result_yet_and_says_what_it_waits_for(stage: Stage) -> None:
+    hf = quiet(stage)
+
+    @hf.job
+    async def step(n: int) -> Any:
+        return Continue(step.bind(n + 1)) if n < 40 else Continue(late.using(run_after=3600).bind())
+
+    @hf.job
+    async def late() -> None: ...
+
+    first = step.enqueue(1)
+
+    async def body(_: Any) -> None:
+        await stage.until(lambda: stage.sql("select 1 from holdfast_jobs where kind = 'late'"))
+
+    stage.work(body)
+    with pytest.raises(TimeoutError, match=r"\(late, queue default\) has not ended yet: it is pending"):
+        hf.result(first, timeout=0)
+
+
 def test_a_chain_that_dies_is_dead_for_those_who_wait_for_its_first_job(stage: Stage) -> None:
     hf = quiet(stage)
 
@@ -367,3 +388,22 @@ def test_a_chain_that_dies_is_dead_for_those_who_wait_for_its_first_job(stage: S
     stage.work()
     with pytest.raises(JobDead, match="broken"):
         hf.result(first, timeout=0)
+
+
+def test_a_chord_of_those_who_come_from_celery_calls_back_once_with_every_result(stage: Stage) -> None:
+    app = Celery("shop", holdfast=stage.hf, set_as_current=False)
+    calls: list[list[int]] = []
+
+    @app.task
+    def double(n: int) -> int:
+        return 2 * n
+
+    @app.task
+    def total(numbers: list[int]) -> int:
+        calls.append(numbers)
+        return sum(numbers)
+
+    result = chord(double.s(n) | double.s() for n in range(30))(total.s())
+    stage.work()
+    assert calls == [[4 * n for n in range(30)]]
+    assert result.get(timeout=0) == sum(calls[0])

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from holdfast import jobs
 from holdfast.app.enqueueing import Adding, Enqueues, all_bound
-from holdfast.bound import Bound, callback, member_of, plain_bound
+from holdfast.bound import Bound, callback, child_of, member_of, plain_bound
 from holdfast.errors import ConfigError, Conflict
 from holdfast.flow import notifying
 from holdfast.jobs.enqueueing import Drawn, again
 from holdfast.values.ids import new_id, new_ids, parse_id
-from holdfast.values.options import switch
+from holdfast.values.options import MOST_PARENTS, switch
 from holdfast.values.rows import AfterDead, Enqueued
 from holdfast.values.spelling import spelt
 
@@ -101,6 +101,26 @@ class Batches(Enqueues):
     async def aadd_batch(self, batch: Batch) -> None:
         """The async twin of `add_batch`."""
         await self._arun(self.adding_batch(batch), batch.tx)
+
+    def add_joined(self, members: Iterable[Bound], then: Bound, tx: Any = None) -> list[Enqueued]:
+        """Add jobs, and one that runs once all of them are done and can read their results, for `holdfast.celery`.
+
+        The last of the answer is that job; it is cancelled if one of the others is dead or cancelled.
+        """
+        return self._run(self._joining(members, then), tx)
+
+    def _joining(self, members: Iterable[Bound], then: Bound) -> Adding[list[Enqueued]]:
+        given, [last] = self._hooked(all_bound(members)), self._hooked([plain_bound(then, "a chord")])
+        if not 1 <= len(given) <= MOST_PARENTS:
+            rule = f"must have 1 to {MOST_PARENTS:,} members; for more there is hf.batch"
+            raise ConfigError("chord", rule, f"{len(given)} members")
+        *ids, last_id = new_ids(len(given) + 1)
+        new = [plain_bound(one, "a chord").new_job(job_id) for one, job_id in zip(given, ids, strict=True)]
+        new.append(child_of(last, tuple(ids), last_id))
+        drawn, work = Drawn.now(), jobs.enqueue_many(new, fresh=True)
+        if self.context.commit_ordered:
+            work = self._after_others(work, new)
+        return new, work, lambda: again(jobs.enqueue_many, new, drawn)
 
 
 class Batch:

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from holdfast import admin
 from holdfast.flow import Flow, Steps, flow
+from holdfast.values.ids import next_id
 from holdfast.values.views import JobView, WorkerInfo, iso
+from holdfast.waits import STEPS_AHEAD
 
 _DOCTOR = "`holdfast doctor --app module:attribute` looks for what is wrong."
 
@@ -54,14 +56,28 @@ class Diagnosis(NamedTuple):
 
 @flow
 def diagnose(job_id: str) -> Steps[Diagnosis]:
-    """Read a job and who could run it. Raises: JobNotFound."""
+    """Read a job, or the one that its chain has come to, and who could run it. Raises: JobNotFound."""
     # Late: what only enqueues need not load the worker.
     from holdfast.worker import registry
 
-    job = yield from admin.get(job_id).start()
+    job = yield from _furthest((yield from admin.get(job_id).start()))
     reading: Flow[list[WorkerInfo]] = registry.workers()
     workers = yield from reading.start()
     return Diagnosis(job, [one for one in workers if one.status == "alive" and job.queue in one.info.get("queues", ())])
+
+
+def _furthest(job: JobView) -> Steps[JobView]:
+    """Go on to the last job of a chain that is known: a job that is continued is done, and has given nothing."""
+    while job.state == "done":
+        ahead = [job.id]
+        for _ in range(STEPS_AHEAD):
+            ahead.append(next_id(ahead[-1]))
+        found = yield from admin.read(ahead[1:]).start()
+        known = [one for one in ahead if one in found]
+        if not known:
+            break
+        job = found[known[-1]]
+    return job
 
 
 def without_look(job_id: str, limit: float | None) -> str:

@@ -46,7 +46,7 @@ class Receives(Controls):
     ) -> MessageDecorator:
         """Register a function whose jobs are the messages of a broker: `@hf.receive(Kafka(…, topic="payments", …))`.
 
-        It takes the event, as in `async def paid(event: CloudEvent, job: Job)`, or the event's data, as the parameter
+        It takes the event, as in `async def paid(job: Job, event: CloudEvent)`, or the event's data, as the parameter
         is annotated. Workers that serve its queue consume the messages: each is stored as a job and only then
         acknowledged, and one that is delivered again adds none for as long as `window` (a week by default).
         broker: of holdfast.sinks, or anything with a method `consumer()`. key: what its jobs are about, for order and

@@ -38,7 +38,7 @@ class MessageSignature(Signature):
         if len(made.traits) != 1 or made.defaults:
             rule = (
                 f"a handler of messages takes one parameter beside its {inject.__name__}: the event, as in "
-                f"`async def {made.name}(event: CloudEvent, job: {inject.__name__}) -> None`, or its data"
+                f"`async def {made.name}(job: {inject.__name__}, event: CloudEvent) -> None`, or its data"
             )
             raise ConfigError(made.name, rule, ", ".join(made.traits))
         return replace(cast("MessageSignature", made), limit=limit)
