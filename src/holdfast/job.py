@@ -26,7 +26,7 @@ from holdfast.store.groups import Joining
 from holdfast.values.ids import new_id
 from holdfast.values.once import ONCE_WINDOW
 from holdfast.values.payload import decode_value, encode_value
-from holdfast.values.retry import Duration, seconds
+from holdfast.values.retry import Duration, Retry, seconds
 from holdfast.values.rows import BATCH_HEADER, Completion, Lease, NewJob, when
 from holdfast.values.texts import KEY_LENGTH, text
 
@@ -55,6 +55,7 @@ class Job:
         "lost",
         "open_tx",
         "result",
+        "retry",
         "settled",
         "shares_commit",
         "undone",
@@ -85,6 +86,8 @@ class Job:
         self.result: Any = None
         # What continues the job once it is done: see `then`.
         self.following: Bound | None = None
+        # How a failure of this attempt is tried again, where that is not as the handler's policy says.
+        self.retry: Retry | None = None
         # Free for middlewares and handlers: whatever belongs to this attempt.
         self.context: dict[str, Any] = {}
         # Whether `transaction()` commits together with those of other jobs.
@@ -110,6 +113,11 @@ class Job:
     @property
     def queue(self) -> str:
         return self.lease.queue
+
+    @property
+    def worker(self) -> str:
+        """The id of the worker that holds the job."""
+        return self._worker
 
     @property
     def attempt(self) -> int:
