@@ -153,16 +153,18 @@ class Job:
         """
         return Transaction(self, self._store, self._completion)
 
-    def complete(self, tx: Any, result: Any = None) -> None:
+    def complete(self, tx: Any = None, result: Any = None) -> None:
         """Complete the job inside a transaction that the handler opened itself; any connection that `tx=` takes.
 
         Commit soon: from here on the lease is no longer renewed, because the row is that transaction's.
+        tx: may be left out inside Django's `transaction.atomic()`, with `holdfast.django`.
         """
+        tx = given_tx(tx, self._store, "job.complete()")
         with self._while_completing():
             self._store.run_in(tx, quiet(self._completion(result)), f"the completion of {self.kind}")
 
     async def acomplete(self, tx: Any, result: Any = None) -> None:
-        """The async twin of `complete`."""
+        """The async twin of `complete`; it is always given its transaction."""
         with self._while_completing():
             await self._store.arun_in(tx, quiet(self._completion(result)), f"the completion of {self.kind}")
 
@@ -238,6 +240,14 @@ class Job:
         except BaseException:
             self.completing = False
             raise
+
+
+def given_tx(tx: Any, store: Store, call: str) -> Any:
+    """Return the transaction that a call was given, or the one that is open here. Raises: TransactionError."""
+    tx = store.open_tx() if tx is None else tx
+    if tx is None:
+        raise TransactionError(f"{call} needs the transaction of the effect: give it as tx=…")
+    return tx
 
 
 def quiet(completion: Flow[None]) -> Flow[None]:
@@ -457,7 +467,7 @@ class Once:
         if not job._source.ours:  # pyright: ignore[reportPrivateUsage]
             raise Conflict(f"The tables of {job._source.name} have no place for keys of effects.")  # pyright: ignore[reportPrivateUsage]
         if self._tx is None:
-            self._tx = job.open_tx
+            self._tx = job.open_tx or self._store.open_tx()
         if self._tx is None:
             raise TransactionError(
                 f"job.once({self._key!r}) is outside a transaction: what it guards must commit together with its key. "

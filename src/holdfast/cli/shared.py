@@ -138,6 +138,8 @@ class Settings:
     prefix: str | None = None
     schema: str | None = None
     verbose: bool = False
+    # How the command line was called, where a framework's own is around it and says which application.
+    program: str | None = None
     # What --store names, when it is not our own jobs.
     named: str | None = None
     # Where the tables are that --store names: the application may have them in another database than its own.
@@ -196,7 +198,13 @@ def typed(text: str) -> str:
 
     One that the environment names is left out, because it names it for them, too.
     """
-    return re.sub(r"`holdfast ([^`]+)`", lambda found: f"`holdfast {_typed(found[1])}`", text)
+    program = current().program
+    written = _in_framework if program else _typed
+    return re.sub(r"`holdfast ([^`]+)`", lambda found: f"`{program or 'holdfast'} {written(found[1])}`", text)
+
+
+def _in_framework(command: str) -> str:
+    return re.sub(r" APP\b| --app \S+", "", command)
 
 
 def _typed(command: str) -> str:

@@ -1,0 +1,34 @@
+"""The application of a project: `from holdfast.django import hf`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Unpack
+
+from django.db import connections
+
+from holdfast.app import Holdfast
+from holdfast.django import settings
+from holdfast.django.care import ConnectionCare
+from holdfast.django.databases import url_of
+from holdfast.django.store import DjangoStore
+from holdfast.store import Store
+from holdfast.values.options import StoreKeywords
+
+
+class DjangoHoldfast(Holdfast):
+    """A Holdfast on an alias of `DATABASES`, and on Django's own connections to it."""
+
+    def __init__(self, alias: str, **options: Unpack[StoreKeywords]) -> None:
+        self.alias = alias
+        super().__init__(url_of(connections[alias]), **options)
+        self.context.care = ConnectionCare()
+
+    def _open(self, url: str) -> Store:
+        return DjangoStore(self.alias, self.options)
+
+
+@cache
+def application() -> DjangoHoldfast:
+    """Make the project's application from its settings, once. Raises: ConfigError."""
+    return DjangoHoldfast(settings.alias(), **settings.options())

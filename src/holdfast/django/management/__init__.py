@@ -1,0 +1,1 @@
+"""Commands of `manage.py`: thin, because what they do belongs to the command line (`cli`)."""

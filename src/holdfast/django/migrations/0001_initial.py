@@ -1,0 +1,8 @@
+from django.db import migrations
+
+from holdfast.django.schema import HoldfastSchema
+
+
+class Migration(migrations.Migration):
+    dependencies: list[tuple[str, str]] = []
+    operations = [HoldfastSchema(1)]
