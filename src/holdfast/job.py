@@ -203,7 +203,7 @@ class Job:
 
     def progress(self, value: Any) -> None:
         """Store how far the job is: any JSON value. Raises: LeaseLost."""
-        self._store.run(self._progress(value))
+        self._store.apart().run(self._progress(value))
 
     async def aprogress(self, value: Any) -> None:
         """The async twin of `progress`."""

@@ -28,7 +28,12 @@ class DjangoHoldfast(Holdfast):
         return DjangoStore(self.alias, self.options)
 
 
+def make() -> DjangoHoldfast:
+    """Make an application from the project's settings; nothing is opened. Raises: ConfigError."""
+    return DjangoHoldfast(settings.alias(), **settings.options())
+
+
 @cache
 def application() -> DjangoHoldfast:
-    """Make the project's application from its settings, once. Raises: ConfigError."""
-    return DjangoHoldfast(settings.alias(), **settings.options())
+    """Return the project's own application, which is made once. Raises: ConfigError."""
+    return make()

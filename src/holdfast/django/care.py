@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections
+from django.db import close_old_connections, reset_queries
 
 
 class ConnectionCare:
@@ -13,13 +13,15 @@ class ConnectionCare:
     """
 
     def __enter__(self) -> None:
+        # What DEBUG keeps of queries is of one request, or of one attempt.
+        reset_queries()
         close_old_connections()
 
     def __exit__(self, *ended: object) -> None:
         close_old_connections()
 
     async def __aenter__(self) -> None:
-        await sync_to_async(close_old_connections)()
+        await sync_to_async(self.__enter__)()
 
     async def __aexit__(self, *ended: object) -> None:
-        await sync_to_async(close_old_connections)()
+        await sync_to_async(self.__exit__)()

@@ -6,14 +6,14 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error
 
-from holdfast.django.application import application
+from holdfast.django.application import make
 from holdfast.errors import ConfigError
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
     """Find what keeps the application from being made."""
     try:
-        application()
+        make()
     except ConfigError as error:
         return [Error(str(error), id="holdfast.E001")]
     return []

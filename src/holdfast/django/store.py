@@ -14,7 +14,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections, transaction
 
 from holdfast.django.databases import url_of
-from holdfast.errors import ConfigError, DatabaseUnavailable
+from holdfast.errors import ConfigError, DatabaseUnavailable, TransactionError
 from holdfast.flow import Flow
 from holdfast.store import Store
 from holdfast.store.connections import Link
@@ -23,6 +23,8 @@ from holdfast.store.sessions import translated
 from holdfast.values.options import StoreOptions
 
 T = TypeVar("T")
+# For what handlers write beside a transaction that they have open.
+CONNECTIONS_APART = 2
 
 
 class DjangoStore(Store):
@@ -36,6 +38,7 @@ class DjangoStore(Store):
 
     def __init__(self, alias: str, options: StoreOptions) -> None:
         self.alias = alias
+        self._apart: Store | None = None
         super().__init__(url_of(connections[alias]), options)
 
     def _make_ready(self) -> None:
@@ -82,11 +85,23 @@ class DjangoStore(Store):
 
     def open_tx(self) -> Any:
         connection = connections[self.alias]
-        if connection.in_atomic_block:
-            return connection
-        with translated(self.dialect):
-            # Not in autocommit by the project's own doing: every statement is in a transaction.
-            return None if connection.get_autocommit() else connection
+        # Nothing is opened to find that out: an event loop may ask, too.
+        is_open = connection.connection is not None
+        autocommit = connection.autocommit if is_open else connection.settings_dict["AUTOCOMMIT"]
+        return connection if connection.in_atomic_block or not autocommit else None
+
+    def apart(self) -> Store:
+        if self.open_tx() is None or self.embedded or _is_of_a_test(connections[self.alias]):
+            return self
+        if self._apart is None or self._apart.url != self.url:
+            self._apart = self.beside(CONNECTIONS_APART)
+        return self._apart
+
+    def close(self) -> None:
+        apart, self._apart = self._apart, None
+        if apart is not None:
+            apart.close()
+        super().close()
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
@@ -109,6 +124,11 @@ class DjangoStore(Store):
     share = lend
 
     def alend(self) -> Any:
+        if self.in_memory:
+            raise TransactionError(
+                "`async with job.transaction()` opens a connection of its own, and none but Django's sees this database "
+                "in memory: use a `def` handler, or a database in a file, or on a server."
+            )
         self._follow()
         return super().alend()
 
@@ -162,6 +182,11 @@ class DjangoLent:
         except BaseException as raised:
             if raised is not error and raised.__cause__ is not error:
                 raise
+
+
+def _is_of_a_test(connection: Any) -> bool:
+    """Tell the transaction that Django's TestCase puts around a test, which sees what no other connection does."""
+    return any(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
 
 
 @contextmanager

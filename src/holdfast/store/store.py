@@ -179,6 +179,10 @@ class Store:
         """Return the transaction that is open on the calling thread, where a framework has one; None elsewhere."""
         return None
 
+    def apart(self) -> Store:
+        """Return a store whose flows are part of no transaction that is open on the calling thread."""
+        return self
+
     def run_async(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on an event loop of its own, from a thread that has none."""
         return asyncio.run(main)

@@ -1,1 +1,3 @@
-"""The commands by their names: `manage.py holdfast`. What they share with others belongs to `cli`."""
+"""The commands by their names: `manage.py holdfast` is Holdfast's whole command line. What a command does to rows belongs
+elsewhere.
+"""
