@@ -19,7 +19,11 @@ LEFT_OUT = {
     "ImmediateBackendTestCase.test_cannot_refresh_result": "ours can read results",
     "ImmediateBackendTestCase.test_cannot_pass_run_after": "ours knows run_after",
     "ImmediateBackendTestCase.test_throws_keyboard_interrupt": "an enqueue runs nothing that could raise",
+    "ImmediateBackendTransactionTestCase.test_doesnt_wait_until_transaction_commit_by_default": (
+        "workers see a task of ours once its transaction is committed"
+    ),
     "DummyBackendTestCase.test_refresh_result": "it changes a list of Django's own backend by hand",
+    "DummyBackendTestCase.test_refresh_result_async": "it changes a list of Django's own backend by hand",
 }
 SAMPLE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "suite.sqlite3", "TEST": {"NAME": "suite-test.sqlite3"}}
 

@@ -1,4 +1,4 @@
-"""Run the promises of one module inside the project `taskshop`, in one process: `python inner.py MODULE`.
+"""Run the promises of modules inside the project `taskshop`, in one process: `python inner.py MODULE …`.
 
 A process can have one Django project and one database, so pytest's own cannot run them; `outer.py` asks this one.
 Prints one line of JSON: by the name of each promise, the traceback of its failure, or null.
@@ -44,7 +44,7 @@ def kept(fn: Callable[[], None]) -> str | None:
     return None
 
 
-def main(module: str) -> dict[str, Any]:
+def main(modules: list[str]) -> dict[str, Any]:
     os.environ["DJANGO_SETTINGS_MODULE"] = "taskshop.settings"
     import django
     from django.core.management import call_command
@@ -53,11 +53,12 @@ def main(module: str) -> dict[str, Any]:
     django.setup()
     call_command("migrate", verbosity=0)
     setup_test_environment()
-    importlib.import_module(module)
+    for module in modules:
+        importlib.import_module(module)
     return {name: kept(fn) for name, fn in PROMISES.items()}
 
 
 if __name__ == "__main__":
     # The module under the name by which the promises import it.
     sys.modules["inner"] = sys.modules["__main__"]
-    print(json.dumps(main(sys.argv[1])))
+    print(json.dumps(main(sys.argv[1:])))

@@ -1,11 +1,10 @@
-"""Ask a process with a Django project for the promises of a module, once for each database, and tell each by name."""
+"""Ask a process with a Django project which promises of some modules are broken."""
 
 import json
 import os
 import re
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,11 +34,12 @@ def environment(url: str, **said: Any) -> dict[str, str]:
     return clean | {"TASKSHOP": json.dumps({"DATABASE": entry(url), **said}), "PYTHONPATH": path}
 
 
-@cache
-def told(module: str, url: str) -> dict[str, str | None]:
-    """Return what became of each promise of a module."""
-    command = [sys.executable, "-W", "error", str(HERE / "inner.py"), module]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=environment(url))
+def broken(url: str, *modules: str, python: str = sys.executable, **said: Any) -> str:
+    """Return the promises that were broken, each with its traceback; `said` goes into the settings."""
+    command, env = [python, "-W", "error", str(HERE / "inner.py"), *modules], environment(url, **said)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=env)
     assert done.returncode == 0, done.stderr
     found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    # An empty run would prove nothing.
+    assert sorted(found) == sorted(name for module in modules for name in names(module))
+    return "".join(f"{name}:\n{failure}\n" for name, failure in found.items() if failure)

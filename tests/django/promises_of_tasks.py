@@ -1,6 +1,8 @@
 """What the backend of Django's Tasks promises, on every database; run by `test_tasks_backend.py`."""
 
+import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -274,3 +276,26 @@ def a_task_that_left_the_settings_or_the_code_does_not_keep_others_from_running(
     with override_settings(TASKS={"default": {"BACKEND": "holdfast.django.tasks.HoldfastBackend"}}):
         assert sorted(ran()) == ["done", "retried"]
     assert tasks.add.get_result(result.id).return_value == 2
+
+
+@promise
+def a_worker_process_runs_tasks_of_every_queue():
+    command = [sys.executable, "-m", "django", "holdfast", "worker", "--poll", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as worker:
+        try:
+            with transaction.atomic():
+                results = [tasks.add.enqueue(1, 2), tasks.told.enqueue("ahoy"), tasks.found_group.enqueue("crew")]
+                results.append(tasks.fails_twice.enqueue())
+            patience = time.monotonic() + 60
+            while not all(one.is_finished for one in results) and time.monotonic() < patience:
+                time.sleep(0.02)
+                for one in results:
+                    one.refresh()
+        finally:
+            worker.terminate()
+            _, said = worker.communicate(timeout=60)
+    assert [one.status for one in results] == [SUCCESSFUL] * 4, said
+    assert [one.attempts for one in results] == [1, 1, 1, 3], said
+    assert results[3].return_value == ["builtins.ValueError"] * 2
+    assert Group.objects.filter(name__in=["ahoy", "crew"]).count() == 2
+    assert worker.returncode == 0, said

@@ -91,7 +91,7 @@ async def arun_task(
 
 
 def _found(path: str) -> Any:
-    """Import the task of a job. Raises: Fatal for what is no task; ImportError, since a newer worker may have it."""
+    """Import the task of a job. Raises: Fatal for anything else; ImportError, since a newer worker may have it."""
     try:
         return task_at(path)
     except SuspiciousOperation as error:
