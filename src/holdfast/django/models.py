@@ -1,1 +1,1 @@
-"""No models: the tables are Holdfast's own. Django tells an application of a migration, or a flush, if it has this file."""
+"""No models: the tables are Holdfast's own. With this file Django tells the application of migrations and flushes."""
