@@ -189,6 +189,29 @@ def current() -> Settings:
     return ctx.ensure_object(Settings) if ctx else Settings()
 
 
+class AppArgument(click.Argument):
+    """APP. Nobody types it where a framework's own command line is around ours and says which it is."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        if _framework(ctx) is None:
+            super().add_to_parser(parser, ctx)
+
+    def handle_parse_result(self, ctx: click.Context, opts: Any, args: list[str]) -> tuple[Any, list[str]]:
+        known = _framework(ctx)
+        if known is None:
+            return super().handle_parse_result(ctx, opts, args)
+        ctx.params["app_name"] = known.app
+        return known.app, args
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return super().get_usage_pieces(ctx) if _framework(ctx) is None else []
+
+
+def _framework(ctx: click.Context) -> Settings | None:
+    settings = ctx.find_object(Settings)
+    return settings if settings is not None and settings.program else None
+
+
 # Commands that need no database.
 _WITHOUT = ("sql", "demo", "init", "bench")
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections, transaction
 
+from holdfast.django.care import close_if_unusable, is_of_a_test
 from holdfast.django.databases import url_of
 from holdfast.errors import ConfigError, DatabaseUnavailable, TransactionError
 from holdfast.flow import Flow
@@ -91,7 +92,7 @@ class DjangoStore(Store):
         return connection if connection.in_atomic_block or not autocommit else None
 
     def apart(self) -> Store:
-        if self.open_tx() is None or self.embedded or _is_of_a_test(connections[self.alias]):
+        if self.open_tx() is None or self.embedded or is_of_a_test(connections[self.alias]):
             return self
         if self._apart is None or self._apart.url != self.url:
             self._apart = self.beside(CONNECTIONS_APART)
@@ -126,8 +127,8 @@ class DjangoStore(Store):
     def alend(self) -> Any:
         if self.in_memory:
             raise TransactionError(
-                "`async with job.transaction()` opens a connection of its own, and none but Django's sees this database "
-                "in memory: use a `def` handler, or a database in a file, or on a server."
+                "`async with job.transaction()` opens a connection of its own, and only Django's sees this database in "
+                "memory: use a `def` handler, or a database in a file or on a server."
             )
         self._follow()
         return super().alend()
@@ -157,8 +158,9 @@ class DjangoLent:
     def begin(self) -> Any:
         connection = connections[self._store.alias]
         self._inner = connection.in_atomic_block
-        # A thread may have rested for long, and its connection was dropped meanwhile.
-        connection.close_if_unusable_or_obsolete()
+        if not self._inner:
+            # A thread may have rested for long, and its connection was dropped meanwhile.
+            close_if_unusable(connection)
         self._block = self._store.atomic()
         self._block.__enter__()
         return connection
@@ -182,11 +184,6 @@ class DjangoLent:
         except BaseException as raised:
             if raised is not error and raised.__cause__ is not error:
                 raise
-
-
-def _is_of_a_test(connection: Any) -> bool:
-    """Tell the transaction that Django's TestCase puts around a test, which sees what no other connection does."""
-    return any(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
 
 
 @contextmanager
