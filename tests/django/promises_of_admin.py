@@ -135,6 +135,11 @@ def makemigrations_finds_nothing_to_do():
 
 
 @promise
+def djangos_own_checks_find_nothing():
+    call_command("check", fail_level="WARNING", verbosity=0)
+
+
+@promise
 def lists_are_filtered_and_searched():
     client = visitor(*ALL)
     waiting = charge.using(key="order:1", queue="mail", run_after=60).enqueue(order=1).id
@@ -152,14 +157,16 @@ def lists_are_filtered_and_searched():
 @promise
 def no_list_counts_rows_or_looks_at_all_of_them():
     client = visitor(*ALL)
-    jobs = [done(number) for number in range(5)]
+    gone, jobs = dead(0), [done(number) for number in range(5)]
     before = lists.WINDOW, lists.MOST_LISTED
     lists.WINDOW = 3
     try:
         with CaptureQueriesContext(connection) as asked:
             assert listed(client, "finishedjob", kind="charge") == jobs[:1:-1]
             assert listed(client, "finishedjob", q="order:1") == []
+            # What an index finds is found whatever its age.
             assert listed(client, "finishedjob", q=jobs[0]) == [jobs[0]]
+            assert listed(client, "finishedjob", state="dead") == [gone]
         for query in asked:
             said = query["sql"].lower()
             assert not re.search(r"count\(|distinct", said), said

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
+
+_DJANGOS = ("django.", "django_tasks.")
 
 
 def _register() -> None:
-    ours = [params for params in _backends().values() if _is_ours(str(params.get("BACKEND", "")))]
+    ours = list(_our_backends())
     if ours:
         from holdfast.django import hf
         from holdfast.django.tasks.running import register
@@ -18,21 +21,22 @@ def _register() -> None:
         register(hf, [queue for params in ours for queue in sorted(params.get("QUEUES") or ["default"])])
 
 
-def _backends() -> Mapping[str, Mapping[str, Any]]:
-    return getattr(settings, "TASKS", None) or {}
+def _our_backends() -> Iterator[Mapping[str, Any]]:
+    """List the settings of backends that are ours, or made of ours."""
+    said: object = getattr(settings, "TASKS", None)
+    for params in said.values() if isinstance(said, Mapping) else ():
+        path = str(params.get("BACKEND", "")) if isinstance(params, Mapping) else ""
+        if path and not path.startswith(_DJANGOS) and _is_ours(path):
+            yield params
 
 
 def _is_ours(path: str) -> bool:
-    if not path or path.startswith(("django.", "django_tasks.")):
-        return False
     try:
-        found = import_string(path)
-    except ImportError:
-        # The framework says so itself, as soon as a task is made.
+        found, ours = import_string(path), import_string("holdfast.django.tasks.HoldfastBackend")
+    except (ImportError, ImproperlyConfigured):
+        # The framework says so itself as soon as a task is made; without one, TASKS is a setting of somebody else's.
         return False
-    from holdfast.django.tasks.backend import HoldfastBackend
-
-    return isinstance(found, type) and issubclass(found, HoldfastBackend)
+    return isinstance(found, type) and issubclass(found, ours)
 
 
 _register()

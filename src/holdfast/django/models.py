@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 from django.db import NotSupportedError, models
 
 from holdfast.django.fields import IdField, MomentField, StoredJsonField
-from holdfast.django.tables import alias, table
+from holdfast.django.settings import alias
+from holdfast.django.tables import table
 
 _REFUSED = (
     "The rows of Holdfast are only read by models: what writes to them needs a fence and an audit line. "

@@ -1,8 +1,6 @@
-"""Which tables the read-only models read: by the project's prefix and schema, on the alias that holds them."""
+"""Which tables the read-only models read: those of the project's prefix and schema."""
 
 from __future__ import annotations
-
-from django.conf import settings as project
 
 from holdfast.django import settings
 from holdfast.errors import ConfigError
@@ -18,8 +16,3 @@ def table(name: str) -> str:
     full = f"{options.prefix}_{name}"
     # Django leaves a name alone that stands in quotation marks already: its models know no schemas.
     return full if options.schema is None else f'"{options.schema}"."{full}"'
-
-
-def alias() -> str:
-    """Name the database that the rows are in."""
-    return settings.alias() if project.configured else "default"

@@ -5,6 +5,7 @@ A job says by its path which task it is; nothing but a task is ever run.
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Iterable
 from inspect import iscoroutinefunction
 from typing import Any
@@ -141,7 +142,9 @@ class Attempt:
     def failed(self, error: BaseException) -> bool:
         """Note what was raised, and tell whether the job ends with it."""
         job, now = self.job, timezone.now()
-        if job.lost or not (fatal_in(error) or job.attempt >= job.max_attempts or job.cancel_requested):
+        # A worker that stops, or has lost the lease, cancels a coroutine: the job goes on elsewhere.
+        goes_on = job.lost or (isinstance(error, CancelledError) and not job.cancel_requested)
+        if goes_on or not (fatal_in(error) or job.attempt >= job.max_attempts or job.cancel_requested):
             return False
         record = ErrorRecord.of(error, attempt=job.attempt, worker=job.worker, started_at=self._began, failed_at=now)
         noted = error_of({"type": record.type, "traceback": record.traceback})

@@ -18,7 +18,7 @@ from holdfast.values.templates import KeyTemplate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldfastTask(Task):
-    """A task with what Holdfast can be told of its jobs; what is None is left to the backend.
+    """A task with what Holdfast can be told of its jobs; None leaves it to the backend.
 
     retry: how often and how late failed attempts run again. lease: how long a worker may be silent before another takes
     over. unique: at most one live job of the task per text, key: what its jobs are about, for queues with order and
