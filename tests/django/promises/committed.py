@@ -84,6 +84,13 @@ class CommittedTests(TransactionTestCase):
             Order.objects.count()
         assert begun == ["BEGIN IMMEDIATE", "BEGIN"]
 
+    def test_a_completion_inside_a_block_that_is_rolled_back_is_none(self):
+        order = Order.objects.create()
+        job = jobs.undo_after_paying.enqueue(order_id=order.id)
+        run_due(hf, raise_errors=False)
+        order.refresh_from_db()
+        assert (order.state, hf.get(job).state) == ("new", "dead")
+
     def test_a_completion_without_its_lease_takes_the_rows_of_the_handler_with_it(self):
         order = Order.objects.create()
         jobs.lose_its_lease.enqueue(order_id=order.id)
