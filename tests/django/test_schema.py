@@ -41,6 +41,8 @@ def version():
     return hf.store.run(migrate.version())
 
 told = {}
+call_command("migrate", database="other", verbosity=0)
+told["elsewhere"] = version()
 call_command("migrate", "holdfast", "0003", verbosity=0)
 told["half"] = version()
 hf.migrate()
@@ -67,7 +69,13 @@ def test_django_and_the_command_line_migrate_the_same_tables(sqlite_url: str) ->
     )
     assert done.returncode == 0, done.stderr
     newest = SCHEMA_VERSION
-    assert json.loads(done.stdout) == {"half": 3, "by holdfast": newest, "again": newest, "applied": newest}
+    assert json.loads(done.stdout) == {
+        "elsewhere": 0,
+        "half": 3,
+        "by holdfast": newest,
+        "again": newest,
+        "applied": newest,
+    }
     store = Store(sqlite_url)
     store.check()
     store.close()

@@ -3,8 +3,8 @@
 A page's ```python blocks run in order in one process, in an empty folder. A comment on the line before a block changes
 that: `<!-- needs: postgres -->` gives it `DATABASE_URL`, `<!-- needs: nats -->` and the other names of `BROKERS` give
 it the address of a broker, `<!-- file: shop.py -->` writes it to a file, `<!-- append: shop.py -->` adds it to one,
-`<!-- run -->` runs the `holdfast`, `python` and `django-admin` lines of a ```console block, and `<!-- not run: reason -->`
-leaves a block out.
+`<!-- run -->` runs the `holdfast`, `python` and `django-admin` lines of a ```console block, and
+`<!-- not run: reason -->` leaves a block out.
 """
 
 import contextlib

@@ -112,7 +112,8 @@ def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[
         raise Failure("which application? APP is missing", Exit.USAGE, f"holdfast {command} shop:hf")
     if said.pop("no_notify"):
         os.environ["HOLDFAST_NOTIFY"] = "false"
-    before = list(logging.getLogger().handlers)
+    # A framework has set up its logging before.
+    before = [] if current().program else list(logging.getLogger().handlers)
     holdfast = load_app(name)
     # Behind the import: what the application says of its own logging counts.
     is_set_up = logging.getLogger().handlers != before

@@ -195,6 +195,8 @@ def _at_once(connection: Any) -> Iterator[None]:
     if connection.in_atomic_block or not hasattr(connection, "transaction_mode"):
         yield
         return
+    # Once it is open: opening it sets the mode that the project has chosen.
+    connection.ensure_connection()
     before, connection.transaction_mode = connection.transaction_mode, "IMMEDIATE"
     try:
         yield

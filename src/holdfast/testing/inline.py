@@ -321,7 +321,7 @@ class _TestsOwnThread(Threads):
 
     def run(self, errand: Errand) -> None:
         going = asyncio.ensure_future(self._store.on_its_thread(errand.run))
-        going.add_done_callback(lambda done: errand.settle(done.result()))
+        going.add_done_callback(lambda done: None if done.cancelled() else errand.settle(done.result()))
 
 
 def _is_at_hand(sink: Sink) -> bool:

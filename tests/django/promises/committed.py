@@ -68,6 +68,29 @@ class CommittedTests(TransactionTestCase):
         jobs.count_orders.enqueue()
         assert waiting() == ["count_orders"]
 
+    def test_a_transaction_of_our_own_takes_its_turn_before_it_reads(self):
+        if connection.vendor != "sqlite":
+            self.skipTest("others have no one lock for all writers")
+        begun = []
+
+        def listen(execute, sql, params, many, context):
+            begun.extend([sql] if sql.startswith("BEGIN") else [])
+            return execute(sql, params, many, context)
+
+        connection.close()
+        with connection.execute_wrapper(listen):
+            jobs.count_orders.enqueue()
+        with connection.execute_wrapper(listen), transaction.atomic():
+            Order.objects.count()
+        assert begun == ["BEGIN IMMEDIATE", "BEGIN"]
+
+    def test_a_completion_inside_a_block_that_is_rolled_back_is_none(self):
+        order = Order.objects.create()
+        job = jobs.undo_after_paying.enqueue(order_id=order.id)
+        run_due(hf, raise_errors=False)
+        order.refresh_from_db()
+        assert (order.state, hf.get(job).state) == ("new", "dead")
+
     def test_a_completion_without_its_lease_takes_the_rows_of_the_handler_with_it(self):
         order = Order.objects.create()
         jobs.lose_its_lease.enqueue(order_id=order.id)

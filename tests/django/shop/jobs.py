@@ -51,6 +51,14 @@ def fail_after_paying(job: Job, order_id: int) -> None:
 
 
 @hf.job(retry=Retry(max_attempts=1))
+def undo_after_paying(job: Job, order_id: int) -> None:
+    with transaction.atomic():
+        with job.transaction():
+            Order.objects.filter(id=order_id).update(state="paid")
+        raise ValueError("the card was refused")
+
+
+@hf.job(retry=Retry(max_attempts=1))
 def lose_its_lease(job: Job, order_id: int) -> None:
     with job.transaction():
         Order.objects.filter(id=order_id).update(state="paid")

@@ -24,8 +24,7 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
-        # A process may fork, and its children must not share a connection that something has opened on the way here.
-        connections.close_all()
+        _close_connections()
         main(_without_djangos(argv[2:]), prog_name=PROGRAM, obj=_settings())
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -41,6 +40,14 @@ class Command(BaseCommand):
             except SystemExit as end:
                 if end.code:
                     raise CommandError(f"{PROGRAM} ended with {end.code}", returncode=int(end.code)) from end
+
+
+def _close_connections() -> None:
+    """Close what was opened on the way here: a process may fork, and its children must not share a connection."""
+    connections.close_all()
+    for connection in connections.all(initialized_only=True):
+        if hasattr(connection, "close_pool"):
+            connection.close_pool()
 
 
 def _settings() -> Settings:
