@@ -155,7 +155,7 @@ class Executor(BaseExecutor):
             variables.run(context.events.emit, started)
         # The shortest way for the plainest handlers: two frames and an object less for each job.
         job = None
-        if not handler.is_plain or context.middlewares or context.wraps_calls:
+        if not handler.is_plain or context.middlewares or context.around_handlers or context.care is not None:
             job = work.job = self._job(work)
         try:
             arguments = handler.signature.decode(work.lease.payload, handler.kind)
