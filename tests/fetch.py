@@ -6,11 +6,21 @@ What cannot be had is told and left to the tests, which know whether to skip or 
 
 from tests import brokers, servers
 from tests.dashboard import browser
+from tests.django import django6
 from tests.foreign import engine, php, remote_peers
 from tests.outbox import debezium
 
 NAMES = ("postgres", "pgbouncer", "mariadb", "mysql", "mysqlclient", "faketime")
-NAMES += (*brokers.NAMES, debezium.NAME, engine.NAME, remote_peers.PYPI, php.NAME, browser.CHROMIUM, browser.AXE)
+NAMES += (
+    *brokers.NAMES,
+    debezium.NAME,
+    engine.NAME,
+    remote_peers.PYPI,
+    php.NAME,
+    browser.CHROMIUM,
+    browser.AXE,
+    django6.NAME,
+)
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ PGBOUNCER = "@equin/pgbouncer-linux-x64@1.25.7"
 PGBOUNCER_SHA512 = "CuNRUASrPR5RQ1750w8MmjdtEb2mmvQv45RWtEdnyPb4qceHCUCQc3ngOjB8dvhO384+pXIlABzBWl3tmGr/Vw=="
 
 # What may be absent even in CI: Debian sid moves, and mysqlclient needs a compiler.
-OPTIONAL = frozenset({"MySQL", "mysqlclient"})
+OPTIONAL = frozenset({"MySQL", "mysqlclient", "Django 6"})
 
 missing: dict[str, str] = {}
 """What `need` could not find, and why."""

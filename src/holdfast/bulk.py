@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from holdfast.errors import ConfigError, Conflict, LeasesLost
 from holdfast.flow import Flow, Steps
 from holdfast.handlers import Application, Handler
-from holdfast.job import Job, Transaction, completion_of, quiet
+from holdfast.job import Job, Transaction, completion_of, given_tx, quiet
 from holdfast.life.source import Source
 from holdfast.values.options import HandlerOptions, kind_name
 from holdfast.values.payload import Signature
@@ -177,11 +177,12 @@ class Bulk:
         self._insist_on_leases()
         return Transaction(self, self._store, self._completion)
 
-    def complete(self, tx: Any) -> None:
+    def complete(self, tx: Any = None) -> None:
         """Complete the items that are not left out in a transaction that the handler opened itself.
 
         As `Job.complete`: any connection that `tx=` takes. Raises: LeasesLost; roll back then, by letting it out.
         """
+        tx = given_tx(tx, self._store, "bulk.complete()")
         with self._while_completing() as completion:
             self._store.run_in(tx, quiet(completion), f"the completion of {self!r}")
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.events import Events
 from holdfast.job import Job
@@ -24,6 +24,18 @@ Middleware = Callable[[Job, Next], Awaitable[Any]]
 Around = Callable[[Job], AbstractContextManager[Any]]
 
 
+class Care(Protocol):
+    """What is done before and after each call of the application's functions, where they run.
+
+    A block of both colours: `with` on the thread of a plain function, `async with` on the loop of an async one.
+    """
+
+    def __enter__(self) -> object: ...
+    def __exit__(self, *ended: object) -> None: ...
+    async def __aenter__(self) -> object: ...
+    async def __aexit__(self, *ended: object) -> None: ...
+
+
 @dataclass(eq=False, slots=True)
 class Context:
     """The databases, who listens, what wraps attempts, what was said of queues, and what comes again and again."""
@@ -34,6 +46,8 @@ class Context:
     around_handlers: list[Around] = field(default_factory=list[Around])
     # What runs when a worker starts, and gives handlers their resources.
     hooks: Hooks = field(default_factory=Hooks)
+    # What a framework wants done around each call, such as a look after its connections.
+    care: Care | None = None
     # What makes spans of attempts; None: nobody asked for them.
     tracing: Tracing | None = None
     queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])
@@ -54,6 +68,11 @@ class Context:
 
     def __post_init__(self) -> None:
         self.waits = Waits(self.store, self.events.emit, self.keeping_nothing, self.wake_workers)
+
+    @property
+    def wraps_calls(self) -> bool:
+        """Whether something is to be entered around each call of a handler or step."""
+        return bool(self.around_handlers) or self.care is not None
 
     @property
     def store(self) -> Store:

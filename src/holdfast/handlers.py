@@ -52,6 +52,8 @@ class Registration(Generic[P, R_co]):
     linger = 0.0
     # How many deaths of processes a job of it may have seen before it has to start alone.
     free_lapses = 0
+    # Further queues that its jobs may be in: a worker that is told of no queues serves these, too.
+    serves: tuple[str, ...] = ()
     # Whether its claims look again as soon as something of it is let go of.
     waits_for_room = False
 

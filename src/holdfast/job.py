@@ -26,7 +26,7 @@ from holdfast.store.groups import Joining
 from holdfast.values.ids import new_id
 from holdfast.values.once import ONCE_WINDOW
 from holdfast.values.payload import decode_value, encode_value
-from holdfast.values.retry import Duration, seconds
+from holdfast.values.retry import Duration, Retry, seconds
 from holdfast.values.rows import BATCH_HEADER, Completion, Lease, NewJob, when
 from holdfast.values.texts import KEY_LENGTH, text
 
@@ -55,6 +55,7 @@ class Job:
         "lost",
         "open_tx",
         "result",
+        "retry",
         "settled",
         "shares_commit",
         "undone",
@@ -85,6 +86,8 @@ class Job:
         self.result: Any = None
         # What continues the job once it is done: see `then`.
         self.following: Bound | None = None
+        # How a failure of this attempt is tried again, where that is not as the handler's policy says.
+        self.retry: Retry | None = None
         # Free for middlewares and handlers: whatever belongs to this attempt.
         self.context: dict[str, Any] = {}
         # Whether `transaction()` commits together with those of other jobs.
@@ -110,6 +113,11 @@ class Job:
     @property
     def queue(self) -> str:
         return self.lease.queue
+
+    @property
+    def worker(self) -> str:
+        """The id of the worker that holds the job."""
+        return self._worker
 
     @property
     def attempt(self) -> int:
@@ -145,16 +153,18 @@ class Job:
         """
         return Transaction(self, self._store, self._completion)
 
-    def complete(self, tx: Any, result: Any = None) -> None:
+    def complete(self, tx: Any = None, result: Any = None) -> None:
         """Complete the job inside a transaction that the handler opened itself; any connection that `tx=` takes.
 
         Commit soon: from here on the lease is no longer renewed, because the row is that transaction's.
+        tx: may be left out inside Django's `transaction.atomic()`, with `holdfast.django`.
         """
+        tx = given_tx(tx, self._store, "job.complete()")
         with self._while_completing():
             self._store.run_in(tx, quiet(self._completion(result)), f"the completion of {self.kind}")
 
     async def acomplete(self, tx: Any, result: Any = None) -> None:
-        """The async twin of `complete`."""
+        """The async twin of `complete`; it is always given its transaction."""
         with self._while_completing():
             await self._store.arun_in(tx, quiet(self._completion(result)), f"the completion of {self.kind}")
 
@@ -193,7 +203,7 @@ class Job:
 
     def progress(self, value: Any) -> None:
         """Store how far the job is: any JSON value. Raises: LeaseLost."""
-        self._store.run(self._progress(value))
+        self._store.apart().run(self._progress(value))
 
     async def aprogress(self, value: Any) -> None:
         """The async twin of `progress`."""
@@ -230,6 +240,14 @@ class Job:
         except BaseException:
             self.completing = False
             raise
+
+
+def given_tx(tx: Any, store: Store, call: str) -> Any:
+    """Return the transaction that a call was given, or the one that is open here. Raises: TransactionError."""
+    tx = store.open_tx() if tx is None else tx
+    if tx is None:
+        raise TransactionError(f"{call} needs the transaction of the effect: give it as tx=…")
+    return tx
 
 
 def quiet(completion: Flow[None]) -> Flow[None]:
@@ -449,7 +467,7 @@ class Once:
         if not job._source.ours:  # pyright: ignore[reportPrivateUsage]
             raise Conflict(f"The tables of {job._source.name} have no place for keys of effects.")  # pyright: ignore[reportPrivateUsage]
         if self._tx is None:
-            self._tx = job.open_tx
+            self._tx = job.open_tx or self._store.open_tx()
         if self._tx is None:
             raise TransactionError(
                 f"job.once({self._key!r}) is outside a transaction: what it guards must commit together with its key. "

@@ -2,8 +2,9 @@
 
 A page's ```python blocks run in order in one process, in an empty folder. A comment on the line before a block changes
 that: `<!-- needs: postgres -->` gives it `DATABASE_URL`, `<!-- needs: nats -->` and the other names of `BROKERS` give
-it the address of a broker, `<!-- file: shop.py -->` writes it to a file, `<!-- run -->` runs the `holdfast` lines of a
-```console block, and `<!-- not run: reason -->` leaves a block out.
+it the address of a broker, `<!-- file: shop.py -->` writes it to a file, `<!-- append: shop.py -->` adds it to one,
+`<!-- run -->` runs the `holdfast`, `python` and `django-admin` lines of a ```console block, and
+`<!-- not run: reason -->` leaves a block out.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from tests.servers import Postgres, Server
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^(?P<pad> *)```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^(?P=pad)```$", re.MULTILINE | re.DOTALL)
-MARK = re.compile(r"<!-- (needs|file|run|not run)(?:: (.+?))? -->")
+MARK = re.compile(r"<!-- (needs|file|append|run|not run)(?:: (.+?))? -->")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 # What a page may need beside a database: the broker, the name that its examples have for its address, and the address.
 BROKERS: dict[str, tuple[type[Server], str, Callable[[Any], str]]] = {
@@ -39,6 +40,8 @@ BROKERS: dict[str, tuple[type[Server], str, Callable[[Any], str]]] = {
     "rabbitmq": (brokers.RabbitMQ, "AMQP_URL", lambda server: server.url),
     "redis": (brokers.RedisServer, "REDIS_URL", lambda server: server.url),
 }
+# What is run of a console block that says so.
+RUN = ("holdfast ", "python ", "django-admin ")
 NAMES = ["DATABASE_URL", *(name for _, name, _ in BROKERS.values())]
 PRELUDE = "import os, shlex, subprocess; " + "; ".join(f"{name} = os.environ.get({name!r})" for name in NAMES) + "; "
 
@@ -73,20 +76,22 @@ def script_of(blocks: list[Block]) -> str:
         lines += [""] * (block.line - 1 - len(lines))
         if "file" in block.marks:
             lines.append(f"open({block.marks['file']!r}, 'w').write({block.text!r})")
+        elif "append" in block.marks:
+            lines.append(f"open({block.marks['append']!r}, 'a').write({block.text!r})")
         elif block.language == "python":
             lines += block.text.splitlines()
         elif block.language == "console" and "run" in block.marks:
-            lines += [f"subprocess.run(shlex.split({command!r}), check=True)" for command in commands_of(block)]
+            lines += [f"subprocess.run(shlex.split({command!r}), check=True)" for command in commands_of(block, RUN)]
     return "\n".join(lines) + "\n"
 
 
-def commands_of(block: Block) -> list[str]:
+def commands_of(block: Block, programs: tuple[str, ...] = ("holdfast ",)) -> list[str]:
     """List the `holdfast` commands of a console block, without the prompt and the remark behind them."""
     prompts = (
         line.removeprefix("$ ") for line in block.text.replace("\\\n", " ").splitlines() if line.startswith("$ ")
     )
     parts = (part.strip() for line in prompts for part in re.split(r" && | \| | +# ", line))
-    return [part for part in parts if part.startswith("holdfast ")]
+    return [part for part in parts if part.startswith(programs)]
 
 
 def environment(folder: Path) -> dict[str, str]:

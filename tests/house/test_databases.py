@@ -18,6 +18,8 @@ ONE_DIALECT = re.compile(r"holdfast\.store\.dialects\.(postgres|mysql|sqlite)\b"
 # Where it is the subject itself.
 MAY_ASK = {
     "bench": "measures each database beside a loop that is written for it",
+    "django/databases.py": "reads Django's entries of DATABASES, which differ for each database",
+    "django/fields.py": "reads columns as each database keeps them, on Django's connections",
     "demo": "resets the database that it was given, in that database's words",
     "outbox/debezium/connector.py": "writes the settings of a connector, which differ for each database",
     "values/urls.py": "hides passwords in URLs of every scheme, of which one names a file and has none",

@@ -210,7 +210,7 @@ class Enqueues(Base):
         if new and self.events.wants(JobsEnqueued):
             ids = [each.id for each in ((answer,) if isinstance(answer, Enqueued) else answer)]
             kinds, queues = [job.kind for job in new], [job.queue for job in new]
-            self.events.emit(JobsEnqueued(ids, kinds, tx is not None, queues))
+            self.events.emit(JobsEnqueued(ids, kinds, tx is not None or self.store.open_tx() is not None, queues))
         if tx is None:
             self.context.wake_workers()
 

@@ -221,7 +221,8 @@ class Runs(DeclaresWorkflows, Controls):
         added = [row.job for row, answer in zip(rows, answers, strict=True) if answer.created]
         if added and self.events.wants(JobsEnqueued):
             kinds, queues = [job.kind for job in added], [job.queue for job in added]
-            self.events.emit(JobsEnqueued([job.id for job in added], kinds, tx is not None, queues))
+            in_tx = tx is not None or self.store.open_tx() is not None
+            self.events.emit(JobsEnqueued([job.id for job in added], kinds, in_tx, queues))
         if tx is None:
             self.context.wake_workers()
         return handles

@@ -10,7 +10,7 @@ import click
 from holdfast.cli.names import declared_queues, unknown
 from holdfast.cli.parse import DURATION, payload_of, texts_of
 from holdfast.cli.render import print_json, print_notes
-from holdfast.cli.shared import connection_options, in_options, json_option, load_app, require_tables
+from holdfast.cli.shared import AppArgument, connection_options, in_options, json_option, load_app, require_tables
 from holdfast.cli.waiting import FOR_EVER, waited
 from holdfast.errors import InvalidPayload
 from holdfast.values.rows import Enqueued
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("app_name", metavar="APP")
+@click.argument("app_name", cls=AppArgument, metavar="APP")
 @click.argument("kind")
 @click.argument("payload", metavar="[JSON | - | NAME=VALUE...]", nargs=-1)
 @click.option("--queue", help="Another queue than the handler's.")

@@ -12,6 +12,7 @@ import click
 from holdfast.cli.parse import DURATION
 from holdfast.cli.render import age, plural, print_json
 from holdfast.cli.shared import (
+    AppArgument,
     Exit,
     Failure,
     confirm,
@@ -32,7 +33,7 @@ Pruned = dict[tuple[Kept, timedelta], int]
 
 
 @click.command(short_help="Delete finished jobs whose time is over.")
-@click.argument("app_name", metavar="[APP]", required=False)
+@click.argument("app_name", cls=AppArgument, metavar="[APP]", required=False)
 @click.option("--older-than", type=DURATION, help="Delete what finished longer ago than this: 7d, 12h.")
 @click.option("--outcome", "outcomes", type=click.Choice(OUTCOMES), multiple=True, help="Only this; may be repeated.")
 @click.option("--queue", help="Only this queue.")

@@ -14,6 +14,7 @@ from holdfast.cli.parse import DURATION
 from holdfast.cli.pauses import Asked, Told
 from holdfast.cli.render import Column, moment, print_json, print_notes, print_table
 from holdfast.cli.shared import (
+    AppArgument,
     Exit,
     Failure,
     actor_name,
@@ -193,7 +194,7 @@ def _value(value: Any) -> Any:
 
 
 @queues.command(short_help="Store what the code says of its queues.")
-@click.argument("app_name", metavar="APP")
+@click.argument("app_name", cls=AppArgument, metavar="APP")
 @click.argument("names", metavar="[QUEUE]...", nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Tell what would be stored, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

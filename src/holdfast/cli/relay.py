@@ -10,12 +10,12 @@ import click
 
 from holdfast.cli.logs import log_options
 from holdfast.cli.parse import DURATION
-from holdfast.cli.shared import connection_options
+from holdfast.cli.shared import AppArgument, connection_options
 from holdfast.cli.worker import Serving, prepared, queue_names, serve, watch_options, watching_of
 
 
 @click.command(short_help="Deliver an application's events.")
-@click.argument("app_name", metavar="[APP]", required=False)
+@click.argument("app_name", cls=AppArgument, metavar="[APP]", required=False)
 @click.option("--routes", help="Serve only these, comma-separated.  [default: all that the application has]")
 @click.option("--concurrency", type=click.IntRange(1, 100_000), help="Calls of sinks at once.  [default: 20]")
 @click.option("--poll", type=DURATION, help="The longest pause between two looks at the outbox.  [default: 1]")

@@ -14,6 +14,7 @@ from holdfast.cli.enqueue import bind_words
 from holdfast.cli.parse import DURATION, payload_of, texts_of
 from holdfast.cli.render import Column, age, moment, plural, print_fields, print_json, print_notes, print_table
 from holdfast.cli.shared import (
+    AppArgument,
     Exit,
     Failure,
     actor_name,
@@ -288,7 +289,7 @@ def remove(name: str, actor: str | None, as_json: bool) -> None:
 
 
 @schedules.command()
-@click.argument("app_name", metavar="APP")
+@click.argument("app_name", cls=AppArgument, metavar="APP")
 @actor_option
 @connection_options
 @json_option

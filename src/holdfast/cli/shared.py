@@ -138,6 +138,8 @@ class Settings:
     prefix: str | None = None
     schema: str | None = None
     verbose: bool = False
+    # How the command line was called, where a framework's own is around it and says which application.
+    program: str | None = None
     # What --store names, when it is not our own jobs.
     named: str | None = None
     # Modules to import beside the application: they register handlers.
@@ -189,6 +191,29 @@ def current() -> Settings:
     return ctx.ensure_object(Settings) if ctx else Settings()
 
 
+class AppArgument(click.Argument):
+    """APP. Nobody types it where a framework's own command line is around ours and says which it is."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        if _framework(ctx) is None:
+            super().add_to_parser(parser, ctx)
+
+    def handle_parse_result(self, ctx: click.Context, opts: Any, args: list[str]) -> tuple[Any, list[str]]:
+        known = _framework(ctx)
+        if known is None:
+            return super().handle_parse_result(ctx, opts, args)
+        ctx.params["app_name"] = known.app
+        return known.app, args
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return super().get_usage_pieces(ctx) if _framework(ctx) is None else []
+
+
+def _framework(ctx: click.Context) -> Settings | None:
+    settings = ctx.find_object(Settings)
+    return settings if settings is not None and settings.program else None
+
+
 # Commands that need no database.
 _WITHOUT = ("sql", "demo", "init", "bench")
 
@@ -198,7 +223,13 @@ def typed(text: str) -> str:
 
     One that the environment names is left out, because it names it for them, too.
     """
-    return re.sub(r"`holdfast ([^`]+)`", lambda found: f"`holdfast {_typed(found[1])}`", text)
+    program = current().program
+    written = _in_framework if program else _typed
+    return re.sub(r"`holdfast ([^`]+)`", lambda found: f"`{program or 'holdfast'} {written(found[1])}`", text)
+
+
+def _in_framework(command: str) -> str:
+    return re.sub(r" APP\b| --app \S+", "", command)
 
 
 def _typed(command: str) -> str:

@@ -20,6 +20,7 @@ from holdfast.cli.names import declared_queues
 from holdfast.cli.parse import DURATION
 from holdfast.cli.schemas import ForeignSchema
 from holdfast.cli.shared import (
+    AppArgument,
     Exit,
     Failure,
     connection_options,
@@ -54,7 +55,7 @@ def watch_options(command: F) -> F:
 
 
 @click.command(short_help="Run an application's jobs.")
-@click.argument("app_name", metavar="[APP]", required=False)
+@click.argument("app_name", cls=AppArgument, metavar="[APP]", required=False)
 @click.option("--queues", help="Serve only these, comma-separated.  [default: all that the handlers name]")
 @click.option("--concurrency", type=click.IntRange(1, 100_000), help="Attempts at once.  [default: 20]")
 @click.option("--lease", type=DURATION, help="The lease of every kind, whatever its handler says.")
@@ -135,7 +136,8 @@ def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[
     name = _name_of(command, app_name)
     if said.pop("no_notify"):
         os.environ["HOLDFAST_NOTIFY"] = "false"
-    before = list(logging.getLogger().handlers)
+    # A framework has set up its logging before.
+    before = [] if current().program else list(logging.getLogger().handlers)
     holdfast = load_app(name)
     # Behind the import: what the application says of its own logging counts.
     is_set_up = logging.getLogger().handlers != before

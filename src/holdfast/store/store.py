@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
@@ -41,25 +41,42 @@ class Store:
     re-runs it from the start, on a new connection where needed.
     """
 
+    # True where a flow that is run without a transaction may be part of one of the caller's all the same, because a
+    # framework has one for each thread. Nobody may wait for its end.
+    joins = False
+
     def __init__(self, url: str, options: StoreOptions | None = None, *, beside: Store | None = None) -> None:
-        self.url = url
+        self._url = url
         self.options = options or StoreOptions()
         self.dialect = dialect_for(url, self.options)
         # None is the database's own clock; tests put a time here.
         self.now: datetime | None = None
         self.embedded = self.dialect.embedded
-        self.in_memory = self.embedded and self.dialect.file_of(url) is None
         self._beside = beside
         # SQLite lets one write at a time: waiting in line here beats its own polling for the lock.
         self._line: Any = threading.RLock() if beside is None else beside._line
         self._left_behind: list[object] = []
         self._open_pools()
         _stores.add(self)
+        self._make_ready()
+
+    def _make_ready(self) -> None:
+        """Make the tables of a database in memory, where nobody else could."""
         if self.in_memory:
             self.run(migrate.apply(self.migrations))
 
     def __repr__(self) -> str:
         return f"<Store {redact(self.url)}>"
+
+    @property
+    def url(self) -> str:
+        """Where the database is."""
+        return self._url
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the data is gone with the process."""
+        return self.embedded and self.dialect.file_of(self.url) is None
 
     @property
     def file(self) -> Path | None:
@@ -158,6 +175,22 @@ class Store:
                 raise DatabaseUnavailable(f"no thread could be started for it: {error}") from error
         return self._apool().transact(work)
 
+    def open_tx(self) -> Any:
+        """Return the transaction that is open on the calling thread, where a framework has one; None elsewhere."""
+        return None
+
+    def apart(self) -> Store:
+        """Return a store whose flows are part of no transaction that is open on the calling thread."""
+        return self
+
+    def run_async(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on an event loop of its own, from a thread that has none."""
+        return asyncio.run(main)
+
+    async def on_its_thread(self, fn: Callable[[], T]) -> T:
+        """Call a function on the thread that async flows run on, where they are bound to one; else on any."""
+        return await asyncio.to_thread(fn)
+
     def run_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
         """Run a flow in the caller's transaction, which the caller ends."""
         _refuse_in_a_body()
@@ -180,16 +213,16 @@ class Store:
         with self._turn(), self._pool.link() as link, link.transaction():
             yield link
 
-    def lend(self) -> Lent:
-        """Return a transaction for the application's own statements, not yet begun, on a sync connection."""
+    def lend(self) -> Any:
+        """Return a transaction for the application's own statements, not yet begun, on a sync connection (`Lent`)."""
         return Lent(self._pool, self._turn() if self.embedded else None)
 
     def alend(self) -> AsyncLent | ThreadedLent:
         """The async twin of `lend`."""
         return ThreadedLent(self.lend(), self._transaction_threads) if self.embedded else AsyncLent(self._apool())
 
-    def share(self) -> Seat:
-        """Return a part in a transaction that other jobs share, not yet begun, on a sync connection."""
+    def share(self) -> Any:
+        """Return a part in a transaction that other jobs share, not yet begun, on a sync connection (`Seat`)."""
         return self._groups.seat()
 
     def ashare(self) -> Seat:

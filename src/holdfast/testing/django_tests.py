@@ -26,13 +26,13 @@ async def check_database(app: Holdfast) -> None:
 
     Raises: ConfigError.
     """
-    if app.store.in_memory or not _testing():
+    if app.store.in_memory or not is_testing():
         return
     known = list(_connections(_VENDORS[app.store.dialect.name]))
     if not known:
         return
     name = path_of(app.url) if app.store.embedded else await app.store.arun(_database_name(app))
-    if not any(_is_test_database(one) and _same(_name(one), name) for one in known):
+    if not any(is_test_database(one) and _same(_name(one), name) for one in known):
         raise ConfigError(
             "database",
             f"run_due runs jobs for real, and Django's tests run on {' and '.join(sorted(map(_name, known)))}: give "
@@ -41,7 +41,7 @@ async def check_database(app: Holdfast) -> None:
         )
 
 
-def _testing() -> bool:
+def is_testing() -> bool:
     """Tell whether Django's test environment is set up: then, and only then, mails are collected here."""
     return hasattr(sys.modules.get("django.core.mail"), "outbox")
 
@@ -54,7 +54,7 @@ def _connections(vendor: str) -> Iterator[Any]:
             yield connection
 
 
-def _is_test_database(connection: Any) -> bool:
+def is_test_database(connection: Any) -> bool:
     """Tell a test database from one that this test has not asked for: that is still the one of development."""
     settings: dict[str, Any] = connection.settings_dict.get("TEST") or {}
     named = settings.get("NAME")

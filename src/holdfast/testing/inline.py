@@ -26,6 +26,7 @@ from holdfast.jobs.source import OURS
 from holdfast.life.source import Source
 from holdfast.outbox import Route
 from holdfast.sinks import Function, Jobs, Sink
+from holdfast.store import Store
 from holdfast.testing.django_tests import check_database
 from holdfast.values.failure import words
 from holdfast.values.given import told as told_hint
@@ -38,7 +39,7 @@ from holdfast.values.views import JobView
 from holdfast.worker.breaker import Breakers
 from holdfast.worker.bulk_executor import BulkExecutor
 from holdfast.worker.handler_executor import Executor
-from holdfast.worker.handler_threads import Threads
+from holdfast.worker.handler_threads import Errand, Threads
 from holdfast.worker.relay_executor import RelayExecutor
 from holdfast.worker.rounds.schedules import told
 from holdfast.worker.route_source import Delivery, RouteSource
@@ -84,7 +85,7 @@ def run_due(
     Inside Django's tests it refuses a database other than theirs; `own_database=True` says that it is for tests, too.
     """
     run = partial(arun_due, app, ahead=ahead, raise_errors=raise_errors, limit=limit, own_database=own_database)
-    return asyncio.run(_run_and_close(app, run))
+    return app.store.run_async(_run_and_close(app, run))
 
 
 async def _run_and_close(app: Holdfast, run: Callable[[], Awaitable[list[Ran]]]) -> list[Ran]:
@@ -151,7 +152,7 @@ def skip(app: Holdfast, *, raise_errors: bool = True, own_database: bool = False
     Not inside a running event loop: `askip`.
     """
     run = partial(askip, app, raise_errors=raise_errors, own_database=own_database, **time)
-    return asyncio.run(_run_and_close(app, run))
+    return app.store.run_async(_run_and_close(app, run))
 
 
 async def askip(app: Holdfast, *, raise_errors: bool = True, own_database: bool = False, **time: float) -> list[Ran]:
@@ -182,7 +183,7 @@ class _Inline:
         self._app = app
         self._raise = raise_errors
         self._left = limit
-        threads = Threads(1, "holdfast-inline")
+        threads = Threads(1, "holdfast-inline") if not app.store.joins else _TestsOwnThread(app.store)
         self._executors: dict[str, BaseExecutor] = {
             "handler": Executor(app.context, "inline", threads),
             "bulk": BulkExecutor(app.context, "inline", threads),
@@ -342,6 +343,18 @@ class _Inline:
             if isinstance(write, Finish):
                 return None if write.result is None else decode_value(write.result)
             return None if job is None else job.result
+
+
+class _TestsOwnThread(Threads):
+    """Runs errands where the test runs: its transaction is that thread's, and no other sees what is in it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(1, "holdfast-inline")
+        self._store = store
+
+    def run(self, errand: Errand) -> None:
+        going = asyncio.ensure_future(self._store.on_its_thread(errand.run))
+        going.add_done_callback(lambda done: None if done.cancelled() else errand.settle(done.result()))
 
 
 def _is_at_hand(sink: Sink) -> bool:

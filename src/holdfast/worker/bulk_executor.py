@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from holdfast import events
 from holdfast.bulk import MOST_ITEMS, Bulk, BulkHandler
+from holdfast.context import Care
 from holdfast.errors import Unusable
 from holdfast.job import Job
 from holdfast.observe.tallies import outcome_of
@@ -124,10 +126,16 @@ class BulkExecutor(Executor):
             if self._begins is not None:
                 self._begins.entered(works[0])
             call = handler.fn(items, **injected)
+            if self._context.care is not None:
+                call = _cared_for(self._context.care, call)
         else:
-            call = self._on_thread(works, lambda: handler.fn(items, **injected))
+            call = self._on_thread(works, lambda: self._with_care(handler.fn, items, injected))
         limit = handler.options.timeout
         return await (call if limit is None else within(limit, call))
+
+    def _with_care(self, fn: Any, items: list[Any], injected: dict[str, Any]) -> Any:
+        with nullcontext() if self._context.care is None else self._context.care:
+            return fn(items, **injected)
 
     # What came of it
 
@@ -155,6 +163,11 @@ class BulkExecutor(Executor):
             about_others = left_out is not failure and len(bulk.jobs) > 1
             return outcomes.read(outcomes.raised_for_several if about_others else outcomes.raised, work, failure)
         return outcomes.read(outcomes.returned, work, value)
+
+
+async def _cared_for(care: Care, call: Coroutine[Any, Any, Any]) -> Any:
+    async with care:
+        return await call
 
 
 def _handler(work: Work) -> BulkHandler[Any, Any]:

@@ -7,7 +7,7 @@ import contextvars
 import time
 import types
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 
 from holdfast import events, logs
@@ -155,7 +155,7 @@ class Executor(BaseExecutor):
             variables.run(context.events.emit, started)
         # The shortest way for the plainest handlers: two frames and an object less for each job.
         job = None
-        if not handler.is_plain or context.middlewares or context.around_handlers:
+        if not handler.is_plain or context.middlewares or context.around_handlers or context.care is not None:
             job = work.job = self._job(work)
         try:
             arguments = handler.signature.decode(work.lease.payload, handler.kind)
@@ -228,7 +228,7 @@ class Executor(BaseExecutor):
         )
 
     def prepare(self, work: Work) -> None:
-        if work.handler.signature.injected or self._context.around_handlers:
+        if work.handler.signature.injected or self._context.wraps_calls:
             work.job = self._job(work)
 
     def call(self, work: Work) -> Ended | Given | Hidden:
@@ -296,15 +296,14 @@ class Executor(BaseExecutor):
         else:
             if self._begins is not None:
                 self._begins.entered(work)
-            call = (
-                self._run_inside(job, handler, arguments) if self._context.around_handlers else handler.fn(**arguments)
-            )
+            wraps = self._context.wraps_calls
+            call = self._run_inside(job, handler, arguments) if wraps else handler.fn(**arguments)
         # A wait with a time-out costs as much again as the hop to the thread.
         return await (call if limit is None else within(limit, call))
 
     async def _run_inside(self, job: Job, handler: Registration[..., Any], arguments: dict[str, Any]) -> Any:
-        with ExitStack() as stack:
-            self._enter(stack, job)
+        async with AsyncExitStack() as stack:
+            await self._aenter(stack, job)
             return await handler.fn(**arguments)
 
     async def _on_thread(self, works: Sequence[Work], fn: Callable[[], Any]) -> Any:
@@ -323,13 +322,25 @@ class Executor(BaseExecutor):
         return await value if is_a(value, types.CoroutineType) else value
 
     def _call_on_thread(self, handler: Registration[..., Any], job: Job, arguments: dict[str, Any]) -> Any:
-        if not self._context.around_handlers:
+        if not self._context.wraps_calls:
             return handler.fn(**arguments)
         with ExitStack() as stack:
             self._enter(stack, job)
             return handler.fn(**arguments)
 
     def _enter(self, stack: ExitStack, job: Job) -> None:
+        """Open what goes around a call; on its thread."""
+        if self._context.care is not None:
+            stack.enter_context(self._context.care)
+        self._enter_around(stack, job)
+
+    async def _aenter(self, stack: AsyncExitStack, job: Job) -> None:
+        """Open what goes around a call; on the event loop."""
+        if self._context.care is not None:
+            await stack.enter_async_context(self._context.care)
+        self._enter_around(stack, job)
+
+    def _enter_around(self, stack: ExitStack | AsyncExitStack, job: Job) -> None:
         for around in self._context.around_handlers:
             block = around(job)
             if not hasattr(type(block), "__enter__"):

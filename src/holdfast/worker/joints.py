@@ -20,7 +20,7 @@ from holdfast.worker.work import Ended
 def served_queues(queues: Sequence[str] | None, handlers: Mapping[str, Registration[..., Any]]) -> list[str]:
     if isinstance(queues, str):
         raise ConfigError("queues", "must be a list of names, not one text", queues)
-    named = list(dict.fromkeys(queues or [h.options.queue for h in handlers.values()]))
+    named = list(dict.fromkeys(queues or [q for h in handlers.values() for q in (h.options.queue, *h.serves)]))
     return [text(name, "queues", 100) for name in named if not is_route(name)]
 
 

@@ -103,7 +103,8 @@ class Outcomes:
             return self.put_off(work, NO_THREAD_PAUSE_SECONDS, str(error))
         if not several and fatal_in(error) is not None:
             return self.dead(work, error)
-        return self._again(work, work.handler.options.retry, error)
+        own = None if work.job is None else work.job.retry
+        return self._again(work, own or work.handler.options.retry, error)
 
     def _interrupted(self, work: Work, why: Interrupt) -> Ended:
         match why:

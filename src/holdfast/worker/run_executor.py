@@ -82,7 +82,8 @@ class RunExecutor(Executor):
         super().__init__(context, worker, threads, begins, store)
         self.clock = DbClock(self._store)
         self.writer = CheckpointWriter(self.insist, worker, self.clock)
-        self.calls = StepCalls(self._store, threads, worker, self._enter, self.given_to, context.tracing)
+        entering = (self._enter, self._aenter)
+        self.calls = StepCalls(self._store, threads, worker, entering, self.given_to, context.tracing)
         self.payload_limit = self._store.options.payload_limit
         self.engines: Mapping[str, Engine] = context.engines
         # By job: the runs that are being driven.
@@ -161,7 +162,7 @@ class RunExecutor(Executor):
                     return expired[0]
                 work.started = time.monotonic()
             context = self._context
-            if context.middlewares or context.around_handlers:
+            if context.middlewares or context.wraps_calls:
                 verdict = await self._wrapped(work, loaded, arguments)
             else:
                 verdict = await self._driven(work, loaded, arguments, self._fresh(work))
@@ -195,7 +196,7 @@ class RunExecutor(Executor):
 
         async def innermost(_: Job) -> Any:
             variables = contextvars.copy_context()
-            if self._context.around_handlers:
+            if self._context.wraps_calls:
                 variables.run(RUN_JOB.set, job)
             came_to[:] = [await self._driven(work, loaded, arguments, variables)]
             return _given(came_to[0], job)

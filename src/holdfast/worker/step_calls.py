@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from contextvars import ContextVar
 from typing import Any
 
@@ -47,14 +47,17 @@ RUN_JOB: ContextVar[Job | None] = ContextVar("holdfast_run_job", default=None)
 
 
 class StepCalls:
-    """Calls functions for the runs of one worker and store; `enter` opens what goes around each call, where it runs."""
+    """Calls functions for the runs of one worker and store.
+
+    `enter` opens what goes around each call: on its thread, or on the event loop.
+    """
 
     def __init__(
         self,
         store: Store,
         threads: Threads,
         worker: str,
-        enter: Callable[[ExitStack, Job], None],
+        enter: tuple[Callable[[ExitStack, Job], None], Callable[[AsyncExitStack, Job], Awaitable[None]]],
         given_to: Callable[[Mapping[str, Any]], dict[str, Any]],
         tracing: Tracing | None = None,
     ) -> None:
@@ -62,7 +65,7 @@ class StepCalls:
         self._store = store
         self._threads = threads
         self._worker = worker
-        self._enter = enter
+        self._enter, self._aenter = enter
         self._given_to = given_to
         self.turns = StepTurns()
 
@@ -96,8 +99,8 @@ class StepCalls:
         return fn(*args, **kwargs) if job is None else self._entered(job, fn, args, kwargs)
 
     async def _entered(self, job: Job, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with ExitStack() as stack:
-            self._enter(stack, job)
+        async with AsyncExitStack() as stack:
+            await self._aenter(stack, job)
             return await fn(*args, **kwargs)
 
     def _inside_on_thread(self, fn: Any, *args: Any, **kwargs: Any) -> Any:

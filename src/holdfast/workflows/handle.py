@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast import runs
@@ -164,7 +165,7 @@ class RunHandle(Generic[R_co]):
         if tx is not None:
             store.run_in(tx, stop(*which, in_tx=True), "a request to stop")
         else:
-            store.run(stop(*which), lambda: stop(*which, fresh=False))
+            store.run(stop(*which, in_tx=store.joins), lambda: stop(*which, in_tx=store.joins, fresh=False))
             self._told(tx)
         return True
 
@@ -176,7 +177,7 @@ class RunHandle(Generic[R_co]):
         if tx is not None:
             await store.arun_in(tx, stop(*which, in_tx=True), "a request to stop")
         else:
-            await store.arun(stop(*which), lambda: stop(*which, fresh=False))
+            await store.arun(stop(*which, in_tx=store.joins), lambda: stop(*which, in_tx=store.joins, fresh=False))
             self._told(tx)
         return True
 
@@ -268,7 +269,8 @@ class RunHandle(Generic[R_co]):
         key, workflow, store = self.id, self.workflow, self._app.store
         if tx is not None:
             return store.run_in(tx, runs.send(key, sent, workflow, in_tx=True), "a signal")
-        new = store.run(runs.send(key, sent, workflow), lambda: runs.send(key, sent, workflow, fresh=False))
+        send = partial(runs.send, key, sent, workflow, in_tx=store.joins)
+        new = store.run(send(), lambda: send(fresh=False))
         self._told(tx)
         return new
 
@@ -276,7 +278,8 @@ class RunHandle(Generic[R_co]):
         key, workflow, store = self.id, self.workflow, self._app.store
         if tx is not None:
             return await store.arun_in(tx, runs.send(key, sent, workflow, in_tx=True), "a signal")
-        new = await store.arun(runs.send(key, sent, workflow), lambda: runs.send(key, sent, workflow, fresh=False))
+        send = partial(runs.send, key, sent, workflow, in_tx=store.joins)
+        new = await store.arun(send(), lambda: send(fresh=False))
         self._told(tx)
         return new
 

@@ -1,0 +1,39 @@
+"""The application of a project: `from holdfast.django import hf`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Unpack
+
+from django.db import connections
+
+from holdfast.app import Holdfast
+from holdfast.django import settings
+from holdfast.django.care import ConnectionCare
+from holdfast.django.databases import url_of
+from holdfast.django.store import DjangoStore
+from holdfast.store import Store
+from holdfast.values.options import StoreKeywords
+
+
+class DjangoHoldfast(Holdfast):
+    """A Holdfast on an alias of `DATABASES`, and on Django's own connections to it."""
+
+    def __init__(self, alias: str, **options: Unpack[StoreKeywords]) -> None:
+        self.alias = alias
+        super().__init__(url_of(connections[alias]), **options)
+        self.context.care = ConnectionCare()
+
+    def _open(self, url: str) -> Store:
+        return DjangoStore(self.alias, self.options)
+
+
+def make() -> DjangoHoldfast:
+    """Make an application from the project's settings; nothing is opened. Raises: ConfigError."""
+    return DjangoHoldfast(settings.alias(), **settings.options())
+
+
+@cache
+def application() -> DjangoHoldfast:
+    """Return the project's own application, which is made once. Raises: ConfigError."""
+    return make()

@@ -1,0 +1,25 @@
+"""Emptying our tables where Django's tests empty those of models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connections
+
+from holdfast.django.application import application
+from holdfast.store import migrate
+from holdfast.testing.django_tests import is_test_database, is_testing
+from holdfast.testing.make import empty
+
+
+def empty_test_tables(using: str, **_: Any) -> None:
+    """Empty our tables in a test database once Django has flushed it, which it tells by the signal `post_migrate`.
+
+    A TransactionTestCase ends so, and a flush takes the tables of models alone: jobs would be left for the next test.
+    """
+    if not is_testing():
+        return
+    app = application()
+    known = using == app.alias and (app.store.in_memory or is_test_database(connections[using]))
+    if known and app.store.run(migrate.version()) == app.store.schema_version:
+        app.store.run(empty(app.store))

@@ -1,0 +1,1 @@
+"""Django's migrations: one for each version of Holdfast's tables, under the same name as its SQL."""

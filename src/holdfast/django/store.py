@@ -1,0 +1,204 @@
+"""The store of a Django project: its flows run on Django's own connection, in the transaction that is open there.
+
+A worker's own connections are not Django's: `beside` gives it a plain store at the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import connections, transaction
+
+from holdfast.django.care import close_if_unusable, is_of_a_test
+from holdfast.django.databases import url_of
+from holdfast.errors import ConfigError, DatabaseUnavailable, TransactionError
+from holdfast.flow import Flow
+from holdfast.store import Store
+from holdfast.store.connections import Link
+from holdfast.store.lending import Completes
+from holdfast.store.sessions import translated
+from holdfast.values.options import StoreOptions
+
+T = TypeVar("T")
+# For what handlers write beside a transaction that they have open.
+CONNECTIONS_APART = 2
+
+
+class DjangoStore(Store):
+    """Runs flows on `connections[alias]` of the calling thread.
+
+    Inside `transaction.atomic()` they are part of it, else each has a transaction of its own. Async ones run where
+    Django's own async calls do: on the one thread that `sync_to_async` keeps for what is bound to a thread.
+    """
+
+    joins = True
+
+    def __init__(self, alias: str, options: StoreOptions) -> None:
+        self.alias = alias
+        self._apart: Store | None = None
+        super().__init__(url_of(connections[alias]), options)
+
+    def _make_ready(self) -> None:
+        """Nothing: Django's migrations make the tables, in memory too."""
+
+    @property
+    def url(self) -> str:
+        # Asked for each time: Django's test runner renames the database after everything was imported.
+        return url_of(connections[self.alias])
+
+    def beside(self, pool_size: int) -> Store:
+        if self.in_memory:
+            rule = "is in memory, where only Django's own connection sees it; a worker needs a file or a server"
+            raise ConfigError(f'DATABASES["{self.alias}"]', rule, connections[self.alias].settings_dict["NAME"])
+        return Store(self.url, replace(self.options, pool_size=pool_size), beside=self)
+
+    # Flows
+
+    def run(self, work: Flow[T], again: Callable[[], Flow[T]] | None = None) -> T:
+        # Inside a transaction of the caller's there is nothing to try again: what failed has broken it.
+        return self.run_once(work) if self.open_tx() is not None else super().run(work, again)
+
+    def run_once(self, work: Flow[T]) -> T:
+        connection = connections[self.alias]
+        if self.open_tx() is not None:
+            return self.run_in(connection, work, work.name)
+        with self.atomic():
+            return self.run_in(connection, work, work.name)
+
+    async def arun(self, work: Flow[T], again: Callable[[], Flow[T]] | None = None) -> T:
+        return await sync_to_async(self.run)(work, again)
+
+    def arun_once(self, work: Flow[T]) -> Awaitable[T]:
+        return sync_to_async(self.run_once)(work)
+
+    def run_async(self, main: Coroutine[Any, Any, T]) -> T:
+        async def whole() -> T:
+            return await main
+
+        return async_to_sync(whole)()
+
+    async def on_its_thread(self, fn: Callable[[], T]) -> T:
+        return await sync_to_async(fn)()
+
+    def open_tx(self) -> Any:
+        connection = connections[self.alias]
+        # Nothing is opened to find that out: an event loop may ask, too.
+        is_open = connection.connection is not None
+        autocommit = connection.autocommit if is_open else connection.settings_dict["AUTOCOMMIT"]
+        return connection if connection.in_atomic_block or not autocommit else None
+
+    def apart(self) -> Store:
+        if self.open_tx() is None or self.embedded or is_of_a_test(connections[self.alias]):
+            return self
+        if self._apart is None or self._apart.url != self.url:
+            self._apart = self.beside(CONNECTIONS_APART)
+        return self._apart
+
+    def close(self) -> None:
+        apart, self._apart = self._apart, None
+        if apart is not None:
+            apart.close()
+        super().close()
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """Have a transaction of our own on Django's connection; one that is lost is closed, so that the next is new."""
+        connection = connections[self.alias]
+        try:
+            with translated(self.dialect), _at_once(connection), transaction.atomic(using=self.alias):
+                yield
+        except DatabaseUnavailable:
+            if not connection.in_atomic_block:
+                connection.close()
+            raise
+
+    # Transactions of handlers
+
+    def lend(self) -> DjangoLent:
+        return DjangoLent(self)
+
+    # One transaction for several threads is not to be had: each has its own connection.
+    share = lend
+
+    def alend(self) -> Any:
+        if self.in_memory:
+            raise TransactionError(
+                "`async with job.transaction()` opens a connection of its own, and only Django's sees this database in "
+                "memory: use a `def` handler, or a database in a file or on a server."
+            )
+        self._follow()
+        return super().alend()
+
+    @contextmanager
+    def link(self) -> Iterator[Link]:
+        self._follow()
+        with super().link() as link:
+            yield link
+
+    def _follow(self) -> None:
+        """Leave the connections of our own that go where the alias no longer does."""
+        if self.url != self._url:
+            self.close()
+            self._url = self.url
+
+
+class DjangoLent:
+    """A handler's transaction on Django's connection: what the ORM writes in it commits with the completion."""
+
+    def __init__(self, store: DjangoStore) -> None:
+        self._store = store
+        self._block: AbstractContextManager[None]
+        # Inside a transaction that somebody else ends, so that its end is not ours to tell.
+        self._inner = False
+
+    def begin(self) -> Any:
+        connection = connections[self._store.alias]
+        self._inner = connection.in_atomic_block
+        if not self._inner:
+            # A thread may have rested for long, and its connection was dropped meanwhile.
+            close_if_unusable(connection)
+        self._block = self._store.atomic()
+        self._block.__enter__()
+        return connection
+
+    def complete(self, work: Flow[None], completes: Completes) -> None:
+        """Complete the job and commit. Raises: LeaseLost; nothing is committed then."""
+        try:
+            completes.sending()
+            self._store.run_in(connections[self._store.alias], work, work.name)
+        except BaseException as error:
+            self.roll_back(error)
+            raise
+        self._block.__exit__(None, None, None)
+        if not self._inner:
+            completes.committed()
+
+    def roll_back(self, error: BaseException) -> None:
+        """Undo what the handler did, because of an error, which goes its own way."""
+        try:
+            self._block.__exit__(type(error), error, error.__traceback__)
+        except BaseException as raised:
+            if raised is not error and raised.__cause__ is not error:
+                raise
+
+
+@contextmanager
+def _at_once(connection: Any) -> Iterator[None]:
+    """Have a transaction that begins now take the lock of writers at once, where there is one for the whole file.
+
+    One that reads first and writes then is refused when another has written in between, however long it would wait.
+    """
+    if connection.in_atomic_block or not hasattr(connection, "transaction_mode"):
+        yield
+        return
+    # Once it is open: opening it sets the mode that the project has chosen.
+    connection.ensure_connection()
+    before, connection.transaction_mode = connection.transaction_mode, "IMMEDIATE"
+    try:
+        yield
+    finally:
+        connection.transaction_mode = before

@@ -1,0 +1,26 @@
+"""What `holdfast.django` promises, told by Django's own test runner on each database."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+# Not named test_…, because they are Django's to run.
+PROMISES = ("tests.django.promises.inside", "tests.django.promises.committed")
+DATABASES = {"sqlite": "sqlite_url", "postgresql": "pg_url", "mariadb": "mariadb_url"}
+
+
+def manage(url: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of Django's in the project of the tests."""
+    command = [sys.executable, "-W", "error", "-m", "django", *words, "--settings", "tests.django.settings"]
+    environ = os.environ | {"DJANGO_TEST_URL": url} | environment
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=environ)
+
+
+@pytest.mark.parametrize("database", DATABASES)
+def test_a_projects_own_tests_see_every_promise_kept(database: str, request: pytest.FixtureRequest) -> None:
+    url = request.getfixturevalue(DATABASES[database])
+    done = manage(url, "test", *PROMISES, "--noinput")
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert "Ran 2" in done.stderr  # twenty and some: an empty run would prove nothing
