@@ -237,7 +237,7 @@ def connection_options(command: F) -> F:
                 "--url",
                 expose_value=False,
                 callback=keep,
-                help="The database: sqlite:///shop.db, postgresql://…, mysql://… (MariaDB too).",
+                help="The database, such as sqlite:///shop.db or postgresql://….",
             ),
             click.option("--app", expose_value=False, callback=keep, help="Take the database of module:attribute."),
             click.option("--prefix", expose_value=False, callback=keep, help="What the table names begin with."),
