@@ -1,4 +1,4 @@
-"""On PyPI another project has the name `holdfast`: whoever installs by our words must get `holdfast-db`."""
+"""On PyPI another project has the name `holdfast`: those who install by our words must get `holdfast-db`."""
 
 import json
 import re
@@ -23,7 +23,7 @@ FILES = [
 ]
 SEEN = {".py", ".md", ".yml", ".yaml", ".toml", ".html", ".txt", ""}
 # A requirement: the name, with or without extras, after pip install, uv add and the like, or in a list of requirements.
-INSTALL = re.compile(r"(?:pip install|uv add|uv pip install|poetry add|pipx install)((?: +[^\n`#]+)?)")
+INSTALL = re.compile(r"(?:pip install|uv add|uv pip install|poetry add|pipx install)((?: +[^\n`#&;|]+)?)")
 
 
 def lines() -> list[tuple[str, str]]:
