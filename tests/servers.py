@@ -249,9 +249,11 @@ class Postgres(Server):
             raise RuntimeError(f"{self.bin / 'postgres'} does not tell its version")
         return int(found[1])
 
-    def create_database(self, name: str, template: str = "template0") -> str:
+    def create_database(self, name: str, template: str = "template0", strategy: str = "wal_log") -> str:
         statement = sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
-        self.execute(statement + sql.SQL(" strategy wal_log" if self.major >= 15 else ""))
+        # PostgreSQL 14 knows one way only, the copy of files.
+        chosen = sql.SQL(" strategy {}").format(sql.Identifier(strategy)) if self.major >= 15 else sql.SQL("")
+        self.execute(statement + chosen)
         return self.url(name)
 
     def drop_database(self, name: str) -> None:

@@ -30,6 +30,8 @@ POSTGRES = {
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # What a version of the database could break: statements, plans, steps between versions of the tables, wake-ups.
 ON_POSTGRES = ["tests/conformance/test_store.py", "tests/plans", "tests/migrations", "tests/worker/test_wakeups.py"]
+# Modules that are about PostgreSQL alone do not name it in their tests.
+OF_POSTGRES = "postgres or test_plans"
 # What a version of Python could break: reading signatures and values, loops and threads, the command line.
 ON_PYTHON = ["tests/values", "tests/store", "tests/worker/test_outcomes.py", "tests/worker/test_transactions.py"]
 ON_PYTHON += ["tests/runs/test_rules.py", "tests/testing", "tests/cli/test_usage.py"]
@@ -62,7 +64,7 @@ def on_postgres(only: list[str], options: list[str]) -> Iterator[tuple[str, str]
         except Unavailable as absent:
             yield version, f"not to be had here: {absent.why}"
             continue
-        command = [sys.executable, "-m", "pytest", *ON_POSTGRES, "-k", "postgres", *options]
+        command = [sys.executable, "-m", "pytest", *ON_POSTGRES, "-k", OF_POSTGRES, *options]
         yield version, _outcome(command, os.environ | {"HOLDFAST_TEST_POSTGRES": str(programs)})
 
 
