@@ -8,7 +8,7 @@ DEMO := .venv-demo/bin
 PIP := python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories machine fuzz galera docs clean python
+.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories machine fuzz galera docs site dist sbom versions pythons clean python
 
 # Tests start hundreds of Python processes: each would compile every module again, half of its start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -71,8 +71,28 @@ fuzz: .venv/ready ## Let durable runs with random bodies die after any commit, 5
 galera: .venv/ready ## Kill a node of a three-node Galera cluster and count what was lost
 	@$(BIN)/pytest tests/galera -m galera $(ARGS)
 
+versions: .venv/ready ## Run the conformance suite on PostgreSQL 14 to 18 (ARGS="--only 14" for one)
+	@$(BIN)/python -m tests.versions postgres $(ARGS)
+
+pythons: .venv/ready ## Run a part of the tests on Python 3.11 to 3.14 (ARGS="--only 3.14" for one)
+	@$(BIN)/python -m tests.versions python $(ARGS)
+
 docs: .venv/ready ## Run the examples of the docs and check their links
 	@$(BIN)/pytest tests/docs $(ARGS)
+
+site: .venv/ready ## Build the documentation as a site with search, in .run/site/site
+	@$(BIN)/python -m tools.site
+
+dist: .venv/ready ## Build wheel and source distribution into dist/, with the SBOM beside them
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build --directory dist
+	@$(MAKE) --no-print-directory sbom
+
+# Of what an application may get with Holdfast: all extras, and nothing of the tools that we work with.
+sbom: .venv/ready ## Write what the package depends on, from uv.lock, as CycloneDX: dist/sbom.cdx.json
+	@mkdir -p dist
+	@$(BIN)/uv export --quiet --frozen --no-dev --all-extras --preview-features sbom-export --format cyclonedx1.5 --output-file dist/sbom.cdx.json
+	@echo "dist/sbom.cdx.json"
 
 clean: ## Delete environments, caches and what test runs left
 	@echo "==> deleting .venv, .venv-demo, .run, dist and caches"

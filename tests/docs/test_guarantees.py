@@ -1,4 +1,4 @@
-"""The README's table of guarantees names real tests."""
+"""The page of guarantees names real tests, and the README's short table leads to it."""
 
 import ast
 import re
@@ -8,13 +8,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+TABLE = re.compile(r"\| Promise \| Proof \|\n\|[-|]+\|\n((?:\|.*\|\n)+)")
 _PROOF = re.compile(r"\[(test_\w+)\]\(([\w./-]+)\)")
 
 
 def rows() -> dict[str, list[tuple[str, str]]]:
-    """Read the table: each promise with the tests that prove it, as (name, file)."""
-    [table] = re.findall(r"\| Promise \| Proof \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", README)
-    cells = [line.strip("|").split("|") for line in table.splitlines()]
+    """Read the tables: each promise with the tests that prove it, as (name, file)."""
+    cells = [line.strip("|").split("|") for table in TABLE.findall(PAGE) for line in table.splitlines()]
     return {promise.strip(): _PROOF.findall(proof) for promise, proof in cells}
 
 
@@ -36,7 +37,14 @@ def test_every_promise_names_its_tests(promise):
 
 @pytest.mark.parametrize("name, file", [proof for proofs in rows().values() for proof in proofs])
 def test_every_named_test_exists(name, file):
-    assert name in functions_in(ROOT / file)
+    assert name in functions_in(ROOT / "docs" / file)
+
+
+def test_the_readme_promises_something_of_every_section_and_links_to_it():
+    [short] = TABLE.findall(README)
+    linked = re.findall(r"\[([^]]+)\]\(docs/guarantees\.md#[\w-]+\)", short)
+    assert len(linked) == len(short.splitlines())
+    assert linked == [part.partition("\n")[0] for part in PAGE.split("\n## ")[1:] if TABLE.search(part)]
 
 
 def test_the_shipped_suite_is_run_by_our_own_tests():

@@ -40,6 +40,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[tuple[str, StoreOptions]]:
         space = options.schema or "public"
         for command in (
             f"create role {clerk} login",
+            f"revoke create on schema {space} from public",  # PostgreSQL 14 still gives it to everybody
             f"grant usage on schema {space} to {clerk}",
             f"grant {rights} on all tables in schema {space} to {clerk}",
         ):

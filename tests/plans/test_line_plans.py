@@ -59,7 +59,7 @@ def pg(postgres: Postgres) -> Iterator[Store]:
 def fresh(postgres: Postgres, pg: Store) -> Iterator[Store]:
     """A copy with true statistics."""
     pg.close()
-    postgres.execute("create database plans_lines_fresh template plans_lines strategy file_copy")
+    postgres.create_database("plans_lines_fresh", "plans_lines", strategy="file_copy")
     postgres.execute("analyze", "plans_lines_fresh")
     store = Store(postgres.url("plans_lines_fresh"))
     yield store

@@ -63,7 +63,7 @@ def stale(postgres: Postgres) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def fresh(postgres: Postgres, stale: str) -> Iterator[str]:
     """A copy with true statistics."""
-    postgres.execute(sql.SQL("create database plans_fresh template plans_stale strategy file_copy"))
+    postgres.create_database("plans_fresh", "plans_stale", strategy="file_copy")
     postgres.execute("analyze", "plans_fresh")
     yield postgres.url("plans_fresh")
     postgres.drop_database("plans_fresh")

@@ -428,7 +428,7 @@ def test_handlers_in_transactions_cannot_starve_the_worker(stage: Stage, colour:
 
 def test_a_handler_that_uses_up_the_pool_fails_in_time(pg_stage: Stage) -> None:
     """A transaction that waits for a connection of its own pool is told so, not hung."""
-    hf = pg_stage.app(pool_size=1, connect_timeout=0.1)
+    hf = pg_stage.app(pool_size=1, connect_timeout=1)  # a busy machine may take a while to connect
 
     @hf.job
     async def target() -> None: ...

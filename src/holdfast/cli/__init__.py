@@ -42,6 +42,7 @@ COMMANDS = (
     "top",
     "sql",
     "bench",
+    "completion",
 )
 
 EPILOG = """\b

@@ -159,8 +159,9 @@ returning j.id::text, j.queue, j.kind, j.payload::text, j.headers::text, j.key, 
     j.lapses;
 
 -- line_park: let jobs wait for their line.
+-- The state is asked for without a match of the index of pending jobs: PostgreSQL 17 and before would read all of it.
 update holdfast_jobs set state = 'waiting', waits_for = 'line'
- where id = any ((select :ids::text::uuid[])::uuid[]) and state = 'pending';
+ where id = any ((select :ids::text::uuid[])::uuid[]) and state not in ('leased', 'waiting');
 
 -- line_call: make the next jobs of lines due, after a while where their key has a rate.
 update holdfast_jobs j

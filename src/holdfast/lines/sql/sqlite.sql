@@ -152,6 +152,7 @@ update holdfast_jobs
  where id in (select value from json_each(:found));
 
 -- line_park: let jobs wait for their line.
+-- Differs: no planner to lead away from the index of pending jobs.
 update holdfast_jobs set state = 'waiting', waits_for = 'line'
  where id in (select value from json_each(:ids)) and state = 'pending';
 
