@@ -147,7 +147,7 @@ class Hooks:
             if hint not in known:
                 there = ", ".join(told(one.gives) for one in self.all if one.gives is not None) or "nothing"
                 rule = (
-                    f"asks for {told(hint)}, which no payload can carry and no on_start hook gives (the hooks give {there}); "
+                    f"asks for {told(hint)}, which no payload carries and no on_start hook gives (they give {there}); "
                     f"register one: @hf.on_start on a function that returns or yields it"
                 )
                 raise ConfigError(f"parameter {name} of {kind}", rule, told(hint))

@@ -275,7 +275,7 @@ def test_a_resource_that_no_hook_gives_is_told_when_a_worker_is_made(hf: Holdfas
         with pytest.raises(ConfigError, match=r"parameter client of act: asks for .*Client, .*no on_start hook gives"):
             make()
     hf.on_start(lambda: None)
-    with pytest.raises(ConfigError, match="the hooks give nothing"):
+    with pytest.raises(ConfigError, match="they give nothing"):
         hf.worker()
 
 

@@ -30,6 +30,10 @@ class _Given:
 GIVEN: Any = _Given()
 
 
+# Where classes come from that are mistakes in a handler: Python's own values, and ours, such as `Bulk` and `Run`.
+_NOT_FROM = ("builtins", "collections", "holdfast", "typing")
+
+
 def asks_for_resource(hint: Any, default: Any) -> bool:
     """Tell whether a parameter is the worker's to fill: it says so, or its class is one that no payload can carry."""
     if default is GIVEN:
@@ -43,7 +47,7 @@ def is_service(hint: Any) -> bool:
     while isinstance(bare, typing.NewType):
         bare = bare.__supertype__
     cls = typing.get_origin(bare) or bare
-    if not isinstance(cls, type) or cls.__module__ in ("builtins", "typing", "collections.abc") or is_model(cls):
+    if not isinstance(cls, type) or cls.__module__.partition(".")[0] in _NOT_FROM or is_model(cls):
         return False
     try:
         return isinstance(shapes.type_info(bare), shapes.CustomType)
