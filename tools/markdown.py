@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from tools.pages import ROOT, place_of
+from tools.pages import MOVED, ROOT, place_of
 
 _TARGET = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
 _FENCE = re.compile(r" *(```|~~~)")
@@ -32,7 +32,7 @@ def carried_over(source: str, root: Path = ROOT) -> tuple[str, set[str]]:
         name = os.path.normpath(PurePosixPath(source).parent / path)
         if not (root / name).is_file():
             raise BrokenPage(f"{source}: {match[0]}: there is no such file")
-        if name.endswith(".md"):
+        if name in MOVED or (name.startswith("docs/") and name.endswith(".md")):
             place = place_of(name)
         elif name.startswith("docs/"):
             place = name.removeprefix("docs/")

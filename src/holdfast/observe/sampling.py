@@ -9,7 +9,6 @@ from holdfast.flow import Steps, ask, flow
 from holdfast.observe.counting import COUNTED, Depth, Sample
 from holdfast.values.rows import when
 
-
 # Leased rows that a sample looks at, of all queues together.
 LEASED_READ = 100_000
 
