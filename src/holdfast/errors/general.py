@@ -47,6 +47,7 @@ ErrorT = TypeVar("ErrorT", bound=HoldfastError)
 
 def _rebuild(cls: type[ErrorT], args: tuple[Any, ...], fields: dict[str, Any]) -> ErrorT:
     error = cls.__new__(cls, *args)
+    error.args = args  # what is also an OSError leaves them to its constructor, which takes fields
     vars(error).update(fields)
     return error
 
@@ -442,7 +443,7 @@ class NotSupported(Conflict):
         self.action = action
 
 
-class TimedOut(HoldfastError):
+class TimedOut(HoldfastError, TimeoutError):
     """The attempt took longer than the handler's time-out."""
 
     def __init__(self, seconds: float) -> None:
