@@ -48,7 +48,11 @@ def test_a_worker_retries_only_what_the_policy_names(stage: Stage, colour: str) 
 
     jobs = [pay.enqueue(what=what) for what in raised]
     stage.work(poll=0.05)
-    assert [(stage.show(job).state, stage.show(job).attempts) for job in jobs] == [("dead", 3), ("dead", 1), ("dead", 1)]
+    assert [(stage.show(job).state, stage.show(job).attempts) for job in jobs] == [
+        ("dead", 3),
+        ("dead", 1),
+        ("dead", 1),
+    ]
 
 
 def test_an_answer_and_a_lost_lease_are_no_exceptions_of_the_handler(stage: Stage) -> None:
@@ -175,5 +179,5 @@ def test_on_decorates_and_tells_the_event_from_the_exception_of_its_name(hf: Hol
     fails.enqueue()
     run_due(hf, raise_errors=False)
     assert seen == ["Fatal: no hope"]
-    with pytest.raises(ConfigError, match="JobDead of holdfast is an exception; events are in holdfast.events"):
+    with pytest.raises(ConfigError, match=r"JobDead of holdfast is an exception; events are in holdfast.events"):
         hf.on(errors.JobDead)  # type: ignore[type-var]
