@@ -1,7 +1,8 @@
 """Holdfast's tables in the migrations of an application that uses Alembic.
 
 `include_object` and `include_name` go to `context.configure` in env.py, so that autogenerate leaves these tables alone;
-`upgrade` and `downgrade` are called in migration scripts. What the tables are belongs to `store`; Alembic itself is not imported.
+`upgrade` and `downgrade` are called in migration scripts. What the tables are belongs to `store`;
+Alembic itself is not imported.
 """
 
 from __future__ import annotations
