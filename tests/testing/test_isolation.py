@@ -100,11 +100,9 @@ def test_a_failed_assertion_points_at_the_test_and_not_at_the_helper(
     hf = Holdfast(sqlite_url)
     hf.migrate()
     add_to(hf).enqueue(n=1)
+    look = {"sync": assert_enqueued, "async": lambda *given, **named: asyncio.run(aassert_enqueued(*given, **named))}
     with pytest.raises(AssertionError) as caught:
-        if colour == "sync":
-            assert_enqueued(hf, job, **arguments)
-        else:
-            asyncio.run(aassert_enqueued(hf, job, **arguments))
+        look[colour](hf, job, **arguments)
     seen = [entry.path for entry in caught.traceback if not entry.ishidden(caught)]
     assert [path for path in seen if "holdfast" in str(path) and "tests" not in str(path)] == []
     hf.close()

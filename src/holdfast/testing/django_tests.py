@@ -45,9 +45,10 @@ def _known(app: Holdfast) -> list[Any]:
 
 def _compare(known: list[Any], name: Any) -> None:
     if not any(_is_test_database(one) and _same(_name(one), name) for one in known):
+        theirs = " and ".join(sorted(map(_name, known)))
         raise ConfigError(
             "database",
-            f"run_due runs jobs for real, isolate() deletes them, and Django's tests run on {' and '.join(sorted(map(_name, known)))}: give "
+            f"run_due runs jobs for real, isolate() deletes them, and Django's tests run on {theirs}: give "
             "Holdfast the URL of the test database, or say own_database=True if this one is for tests, too",
             name,
         )

@@ -50,7 +50,7 @@ def moved_clock(app: Holdfast) -> Iterator[Clock]:
 def _clear(app: Holdfast, *, own_database: bool) -> None:
     if not own_database and (alive := [one.id for one in app.store.run(workers()) if status_of(one) in ALIVE]):
         raise Conflict(
-            f"isolate() deletes every job of {redact(app.url)}, and {alive[0]} works there: is this the database of your "
-            "tests? If so, stop the worker, or say own_database=True. Nothing was deleted."
+            f"isolate() deletes every job of {redact(app.url)}, and {alive[0]} works there: is this the database "
+            "of your tests? If so, stop the worker, or say own_database=True. Nothing was deleted."
         )
     app.store.run(empty(app.store))
