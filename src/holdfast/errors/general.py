@@ -247,6 +247,12 @@ class DatabaseUnavailable(StoreError):
     summary = "The database cannot be reached. Check that it runs and that the URL is right."
 
 
+class AccessRefused(DatabaseUnavailable):
+    """The server runs, and does not let this user in, or has no such database; another try is refused, too."""
+
+    summary = "The database server refuses the connection. Check user, password and the database's name in the URL."
+
+
 class DatabaseBusy(StoreError):
     """The database gave up on the transaction because of others; the same transaction may succeed when repeated."""
 
