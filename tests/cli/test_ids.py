@@ -54,7 +54,13 @@ def test_a_beginning_of_several_ids_is_refused_and_one_of_none_is_not_found(run:
 
 @pytest.mark.parametrize(
     "typed, read",
-    [("01997A3E5b1c7", "01997a3e-5b1c-7"), ("01997a3e-", "01997a3e"), ("019", None), (EARLY, None), ("17 orders", None)],
+    [
+        ("01997A3E5b1c7", "01997a3e-5b1c-7"),
+        ("01997a3e-", "01997a3e"),
+        ("019", None),
+        (EARLY, None),
+        ("17 orders", None),
+    ],
 )
 def test_what_begins_an_id_is_written_as_ids_are(typed: str, read: str | None) -> None:
     assert id_beginning(typed) == read

@@ -98,6 +98,7 @@ class Binding(NamedTuple):
 
 class Mysql(Dialect):
     name: ClassVar[str] = "mysql"
+    shows_holders: ClassVar[str] = "grant process on *.* to the user of this URL"
     ends_holder: ClassVar[Mapping[str, str]] = {"session": "kill {pid}"}
     style: ClassVar[Style] = "format"
     nothing: ClassVar[str] = "do 0"
