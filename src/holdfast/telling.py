@@ -97,7 +97,7 @@ class Events:
 
 
 def check_event(kind: object) -> None:
-    """Refuse what is no class of events."""
+    """Refuse what is not a class of events."""
     if not _is_event_class(kind):
         rule = "must be a class of holdfast.events, as in hf.on(events.JobDone, subscriber)"
         if BaseException in getattr(kind, "__mro__", ()):

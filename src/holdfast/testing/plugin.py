@@ -116,7 +116,11 @@ def isolate() -> Iterator[Callable[..., Any]]:
     from holdfast.testing.isolation import isolated
 
     with ExitStack() as until_its_end:
-        yield lambda app, **how: until_its_end.enter_context(isolated(app, **how))
+
+        def isolate(app: Any, *, own_database: bool = False) -> None:
+            until_its_end.enter_context(isolated(app, own_database=own_database))
+
+        yield isolate
 
 
 @pytest.fixture
@@ -125,4 +129,8 @@ def hf_clock() -> Iterator[Callable[..., Any]]:
     from holdfast.testing.isolation import moved_clock
 
     with ExitStack() as until_its_end:
-        yield lambda app: until_its_end.enter_context(moved_clock(app))
+
+        def hf_clock(app: Any) -> Any:
+            return until_its_end.enter_context(moved_clock(app))
+
+        yield hf_clock
