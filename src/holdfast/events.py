@@ -99,6 +99,8 @@ class JobRetried(JobEvent, frozen=True):
     error: str
     # Of what the handler raised, as its row keeps it.
     traceback: str = ""
+    # The object itself, while this process still has it: not after a reap, nor where nothing was raised.
+    exception: BaseException | None = None
 
 
 class JobSnoozed(JobEvent, frozen=True):
@@ -111,6 +113,8 @@ class JobDead(JobEvent, frozen=True):
     error: str
     # Of what the handler raised, as its row keeps it.
     traceback: str = ""
+    # The object itself, while this process still has it: not after a reap, nor where nothing was raised.
+    exception: BaseException | None = None
 
 
 class JobCancelled(JobEvent, frozen=True):

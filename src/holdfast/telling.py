@@ -28,7 +28,10 @@ class Event(msgspec.Struct, frozen=True):
         return type(self).__name__
 
     def fields(self) -> dict[str, Any]:
-        return msgspec.structs.asdict(self)
+        """Give what a log may keep: all but the exception object, which cannot be written down."""
+        told = msgspec.structs.asdict(self)
+        told.pop("exception", None)
+        return told
 
     def __str__(self) -> str:
         told = [
@@ -58,7 +61,9 @@ class Events:
         self._by_class: dict[type[Event], tuple[Subscriber, ...]] = {}
 
     def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
-        _check(kind, subscriber)
+        check_event(kind)
+        if not callable(subscriber):
+            raise ConfigError("subscriber", "must be a function that takes the event", subscriber)
         if inspect.iscoroutinefunction(subscriber):
             raise ConfigError("subscriber", "must be a plain function: events are told as they happen", subscriber)
         self._subscribers.append((kind, subscriber))
@@ -91,13 +96,14 @@ class Events:
         return found
 
 
-def _check(kind: object, subscriber: object) -> None:
-    """Refuse what would fail only later, at an event."""
+def check_event(kind: object) -> None:
+    """Refuse what is not a class of events."""
     if not _is_event_class(kind):
         rule = "must be a class of holdfast.events, as in hf.on(events.JobDone, subscriber)"
+        if BaseException in getattr(kind, "__mro__", ()):
+            name = getattr(kind, "__name__", "it")
+            rule = f"must be an event: {name} of holdfast is an exception; events are in holdfast.events"
         raise ConfigError("event", rule, kind)
-    if not callable(subscriber):
-        raise ConfigError("subscriber", "must be a function that takes the event", subscriber)
 
 
 def _is_event_class(kind: object) -> bool:

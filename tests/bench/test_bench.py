@@ -82,7 +82,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_quick_run_measures_every_row(sqlite_url: str, pg_url: str, mariadb_url: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
 
-    done = bench("--json", str(figures), "--url", sqlite_url, "--url", pg_url, "--url", mariadb_url)
+    done = bench("--figures", str(figures), "--url", sqlite_url, "--url", pg_url, "--url", mariadb_url)
 
     assert done.returncode == 0, done.stderr
     rows = json.loads(figures.read_text())["rows"]
@@ -112,7 +112,7 @@ def test_another_checkout_takes_part_in_the_same_rounds(sqlite_url: str, tmp_pat
     checkout.mkdir()
     (checkout / "src").symlink_to(Path(holdfast.__file__).parents[1])
 
-    done = bench("--json", str(figures), "--url", sqlite_url, "--before", str(checkout), "--only", "drain, async")
+    done = bench("--figures", str(figures), "--url", sqlite_url, "--before", str(checkout), "--only", "drain, async")
 
     assert done.returncode == 0, done.stderr
     for row in json.loads(figures.read_text())["rows"]:
@@ -210,7 +210,7 @@ def test_a_study_runs_on_sqlite(sqlite_url: str, tmp_path: Path, study: str, lin
 
 def studied(url: str, folder: Path, study: str) -> dict[str, list[list[float]]]:
     figures = folder / "figures.json"
-    done = bench("--study", study, "--json", str(figures), "--url", url)
+    done = bench("--study", study, "--figures", str(figures), "--url", url)
     assert done.returncode == 0, done.stderr
     finding: dict[str, list[list[float]]] = json.loads(figures.read_text())["finding"]
     return finding
@@ -227,7 +227,7 @@ def test_a_study_of_postgres_refuses_another_database(sqlite_url: str) -> None:
 @pytest.mark.skipif("HOLDFAST_BENCH_PEERS" not in os.environ, reason="set HOLDFAST_BENCH_PEERS to run other queues")
 def test_every_peer_takes_part(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "tests.bench", "--quick", "--json", str(figures)]
+    command = [sys.executable, "-m", "tests.bench", "--quick", "--figures", str(figures)]
 
     done = subprocess.run([*command, "--only", "a call", "--only", "drain, async"], capture_output=True, timeout=580)
 
@@ -250,7 +250,7 @@ def test_peers_with_an_order_of_their_own_stand_beside_ours(tmp_path: Path) -> N
     figures = tmp_path / "figures.json"
     command = [sys.executable, "-m", "tests.bench", "--quick", "--on", "postgres", "--only", "drain, ordered"]
 
-    done = subprocess.run([*command, "--json", str(figures)], capture_output=True, timeout=580)
+    done = subprocess.run([*command, "--figures", str(figures)], capture_output=True, timeout=580)
 
     assert done.returncode == 0, done.stderr
     for row in json.loads(figures.read_text())["rows"]:
@@ -265,7 +265,7 @@ def test_engines_of_durable_workflows_stand_beside_ours(tmp_path: Path) -> None:
     only = ["--only", "steps", "--only", "one step", "--only", "signal"]
     command = [sys.executable, "-m", "tests.bench", "--quick", "--on", "postgres", *only]
 
-    done = subprocess.run([*command, "--json", str(figures)], capture_output=True, timeout=580)
+    done = subprocess.run([*command, "--figures", str(figures)], capture_output=True, timeout=580)
 
     assert done.returncode == 0, done.stderr
     for row in json.loads(figures.read_text())["rows"]:

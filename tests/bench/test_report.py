@@ -1,9 +1,11 @@
 """The table, the plot and the page."""
 
+import io
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 from holdfast import __version__
 from holdfast.bench import page, plot, report
@@ -36,6 +38,16 @@ def test_every_side_has_its_line() -> None:
             ["", "", "peer", "not measured", "", "", "", "", "", ""],
         ],
     ]
+
+
+@pytest.mark.parametrize("width, left_out", [(80, ["CPU µs", "commits", "log bytes", "dead rows"]), (170, [])])
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_figures(width: int, left_out: list[str]) -> None:
+    table, drawn = report.table([DRAIN, LATENCY]), io.StringIO()
+    console = Console(file=drawn, width=width)
+    assert report.fit(table, console)[-len(left_out) :] == left_out
+    console.print(table)
+    assert "…" not in drawn.getvalue()
+    assert "40,000" in drawn.getvalue()
 
 
 def test_a_row_may_have_another_reference() -> None:

@@ -1,5 +1,6 @@
 """`holdfast doctor`: each thing that can be wrong is made wrong, and the finding must say so and what to do."""
 
+import json
 import re
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from holdfast.store import Store
 from holdfast.worker import registry
 from tests.cli.conftest import Run, add, claim, kill, lines
 from tests.cli.test_workers import INFO, silent
-from tests.servers import PgBouncer, Postgres
+from tests.servers import MariaDB, PgBouncer, Postgres
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -211,3 +212,34 @@ def test_what_the_database_refuses_is_a_finding(run: Run, store: Store, url: str
 
 def test_an_unknown_check_cannot_be_skipped(run: Run, app: str, url: str) -> None:
     run("doctor", "--url", url, "--skip", "weather", code=2)
+
+
+def test_two_applications_with_tables_and_a_kind_in_common_are_told(run: Run, app: str, store: Store) -> None:
+    def beat(worker: str, packages: list[str], *kinds: str) -> None:
+        info = {"queues": ["mail"], "kinds": list(kinds), "packages": packages}
+        store.run(registry.beat(worker, json.dumps(info)))
+
+    beat("one", ["shop"], "send", "pay")
+    beat("two", ["shop"], "send")
+    beat("three", ["blog"], "post")
+    beat("four", [], "send")
+    assert "takes jobs of the other" not in run("doctor", "--app", app).stdout
+    beat("five", ["blog"], "send")
+    [told] = [line for line in run("doctor", "--app", app, code=7).stdout.splitlines() if "jobs of the other" in line]
+    assert "one runs shop and five runs blog, and both handle send" in " ".join(told.split())
+
+
+def test_doctor_says_which_right_it_lacks_on_mariadb(run: Run, mariadb: MariaDB, mariadb_url: str) -> None:
+    database = mariadb_url.rpartition("/")[2]
+    with closing(Store(mariadb_url)) as store:
+        for sql in (
+            "create user if not exists 'little'@'%' identified by 'pw'",
+            f"grant all on `{database}`.* to 'little'@'%'",
+        ):
+            with store.link() as link, link.raw.cursor() as cursor:
+                cursor.execute(sql)
+    url = re.sub(r"//[^@]*@", "//little:pw@", mariadb_url)
+    run("migrate", "apply", "--url", url)
+    told = " ".join(run("doctor", "--url", url, code=7).stdout.split())
+    assert "could not be looked at: (1227, 'Access denied; you need (at least one of) the PROCESS privilege(s)" in told
+    assert "let an administrator `grant process on *.* to the user of this URL`" in told

@@ -24,7 +24,7 @@ def test_a_list_shows_live_and_finished_jobs(run: Run, app: str, store: Store) -
     [dead] = kill(store)
     [waiting] = add(store)
     shown = run("jobs", "list", "--app", app).stdout.splitlines()
-    assert shown[0].split() == ["ID", "STATE", "KIND", "QUEUE", "TRY", "AGE"]
+    assert shown[0].split() == ["ID", "STATE", "KIND", "QUEUE", "TRY", "AGE", "LAST", "ERROR"]
     assert shown[1].split()[:5] == [waiting, "pending", "send_receipt", "mail", "0/5"]
     assert shown[2].split()[:5] == [dead, "dead", "send_receipt", "mail", "1/5"]
 

@@ -89,7 +89,7 @@ def test_a_server_that_stays_lax_is_refused() -> None:
         (1020, errors.DatabaseBusy),
         (1062, errors.UniqueViolation),
         (1146, errors.SchemaMissing),
-        (1045, errors.DatabaseUnavailable),
+        (1045, errors.AccessRefused),
         (1047, errors.DatabaseUnavailable),
         (1053, errors.DatabaseUnavailable),
         (1180, errors.DatabaseUnavailable),

@@ -54,6 +54,7 @@ SAMPLES: list[HoldfastError] = [
     errors.TransactionEnded(),
     errors.SharedTransactionUndone(),
     errors.DatabaseUnavailable("connection refused"),
+    errors.AccessRefused("password authentication failed"),
     errors.DatabaseBusy("deadlock"),
     errors.UniqueViolation(),
     errors.SchemaMissing(),

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, Fatal, TimedOut
 from holdfast.values.retry import Cancel, Retry, Snooze
 
 
@@ -90,3 +91,66 @@ def test_outcomes_are_values() -> None:
     assert Cancel() == Cancel("")
     with pytest.raises(ConfigError, match="delay"):
         Snooze(-1)
+
+
+class Declined(ValueError):
+    """A failure that another attempt does not mend."""
+
+
+def test_without_on_and_never_everything_but_fatal_is_retried() -> None:
+    assert [Retry().retries(error) for error in (OSError(), KeyboardInterrupt(), Fatal())] == [True, True, False]
+
+
+def test_on_names_all_that_is_retried_and_never_what_is_not_with_what_is_derived_from_them() -> None:
+    some = Retry(on=(OSError, ValueError), never=Declined)
+    assert [some.retries(error) for error in (ConnectionError(), ValueError(), Declined(), KeyError())] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [Retry(never=Declined).retries(error) for error in (Declined(), KeyError())] == [False, True]
+
+
+def test_an_attempt_that_ran_out_of_time_is_retried_on_pythons_timeouterror() -> None:
+    assert Retry(on=TimeoutError).retries(TimedOut(5))
+    assert not Retry(on=ConnectionError).retries(TimedOut(5))
+
+
+def test_a_group_is_retried_if_each_part_is_or_its_own_class_is_named() -> None:
+    both = ExceptionGroup("both", [OSError(), ExceptionGroup("inner", [ValueError()])])
+    assert Retry(on=(OSError, ValueError)).retries(both)
+    assert not Retry(on=OSError).retries(both)
+    assert Retry(on=ExceptionGroup).retries(both)
+    assert not Retry(on=ExceptionGroup, never=ValueError).retries(both)
+    assert not Retry().retries(ExceptionGroup("fatal", [OSError(), Fatal()]))
+
+
+def test_a_group_that_cannot_be_asked_for_its_parts_is_retried_unless_on_says_otherwise() -> None:
+    class Odd(ExceptionGroup[Exception]):
+        @property
+        def exceptions(self) -> Any:
+            raise KeyboardInterrupt
+
+    odd = Odd("odd", [OSError()])
+    assert (Retry().retries(odd), Retry(on=OSError).retries(odd)) == (True, False)
+
+
+@pytest.mark.parametrize("value", [OSError(), "OSError", int, [OSError], (OSError, 3), ()])
+@pytest.mark.parametrize("field", ["on", "never"])
+def test_on_and_never_take_exception_classes_alone(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Retry(**{field: value})
+    assert caught.value.field == field
+    assert "exception class" in caught.value.rule
+
+
+@pytest.mark.parametrize("never, named", [(OSError, "never has OSError"), (None, "Fatal is never retried")])
+def test_a_class_that_could_not_be_retried_is_refused(never: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        Retry(on=ConnectionError if never else Fatal, never=never)
+
+
+def test_policies_with_exceptions_are_equal_by_what_they_say() -> None:
+    assert Retry(on=OSError) == Retry(on=(OSError,)) != Retry()
+    assert len({Retry(on=OSError), Retry(on=(OSError,))}) == 1

@@ -20,7 +20,7 @@ from holdfast.life.desk import Desk
 from holdfast.life.findings import ANY_KIND, Finding
 from holdfast.life.listing import EVERYTHING, After, Cancelled, Changed, Count, Family, Kept, Page, Replays, Wanted
 from holdfast.values.changes import Change
-from holdfast.values.ids import parse_id
+from holdfast.values.ids import id_beginning, parse_id
 from holdfast.values.views import AuditLine, DeadGroup, JobView
 
 _COUNTED = ("due", "scheduled", "waiting", "leased", "done", "dead", "cancelled")
@@ -75,6 +75,10 @@ class JobsDesk(Desk):
 
     def show(self, row_id: str, *, dead: bool = False) -> Flow[JobView]:
         return admin.show(row_id)
+
+    def ids_like(self, said: str) -> Flow[list[str]] | None:
+        beginning = id_beginning(said)
+        return None if beginning is None else admin.ids_from(beginning)
 
     def family(self, row: JobView) -> Flow[Family]:
         return family(row)

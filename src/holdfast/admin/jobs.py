@@ -25,7 +25,7 @@ from holdfast.lines.leaving import LINE_BITS
 from holdfast.lines.stopping import start_for
 from holdfast.observe import COUNTED
 from holdfast.runs import RUN, go_on
-from holdfast.values.ids import parse_id
+from holdfast.values.ids import LOWEST_ID, parse_id
 from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
 from holdfast.values.retry import whole
 from holdfast.values.rows import when
@@ -213,6 +213,13 @@ def expired_leases(limit: int = 50) -> Steps[list[JobView]]:
     """Read leases that ran out and that no reaper has taken back yet, the oldest first."""
     rows = yield from ask("jobs_list", alone=True, limit=_limit(limit), expired=True)
     return [view_of(row) for row in rows]
+
+
+@flow
+def ids_from(beginning: str) -> Steps[list[str]]:
+    """List the ids that begin so, two at most: lists go by ids, so the first ones after it are enough."""
+    found = yield from list_jobs(ALL, 2, beginning + LOWEST_ID[len(beginning) :], newest=False).start()
+    return [job.id for job in found if job.id.startswith(beginning)]
 
 
 @flow

@@ -14,6 +14,7 @@ from holdfast.events import Event
 from holdfast.handlers import Handler
 from holdfast.job import Job
 from holdfast.resources import Hook, Hooks
+from holdfast.telling import check_event
 from holdfast.values.options import Commit, HandlerOptions, kind_name, only_options
 from holdfast.values.reserved import unreserved
 from holdfast.values.retry import Duration, Retry
@@ -171,9 +172,21 @@ class Registers(Declares, Batches):
         self.context.around_handlers.append(make)
         return make
 
-    def on(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
-        """Call `subscriber` for each event of this class or below it."""
-        self.events.subscribe(kind, subscriber)
+    @overload
+    def on(self, kind: type[E], subscriber: Callable[[E], None]) -> None: ...
+    @overload
+    def on(self, kind: type[E]) -> Callable[[Callable[[E], None]], Callable[[E], None]]: ...
+    def on(self, kind: type[E], subscriber: Callable[[E], None] | None = None) -> Any:
+        """Call `subscriber` for each event of this class or below it; without one, `@hf.on(JobDead)` decorates it."""
+        if subscriber is not None:
+            return self.events.subscribe(kind, subscriber)
+        check_event(kind)
+
+        def subscribe(fn: Callable[[E], None]) -> Callable[[E], None]:
+            self.events.subscribe(kind, fn)
+            return fn
+
+        return subscribe
 
 
 class JobDecorator:

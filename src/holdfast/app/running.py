@@ -16,7 +16,7 @@ from holdfast.runs import STATUSES, RunFilter, RunView, runs
 from holdfast.values.ids import new_id
 from holdfast.values.options import HandlerOptions, only_options, switch
 from holdfast.values.payload import encode_value
-from holdfast.values.retry import DAY, Duration, Retry
+from holdfast.values.retry import DAY, Duration, Retry, without_exceptions
 from holdfast.values.rows import OUTCOMES
 from holdfast.values.spelling import spelt
 from holdfast.workflows import (
@@ -84,7 +84,8 @@ class DeclaresWorkflows:
         lease, queue, concurrency, priority, key: as in `hf.job`; the queue is "runs" by default.
         """
         only_options("hf.workflow()", strange, _TAKES)
-        options = HandlerOptions(queue, retry or Retry(), lease, timeout, concurrency, priority, "alone", key)
+        policy = without_exceptions(retry or Retry(), "what a run's body raises ends it; give them to its steps")
+        options = HandlerOptions(queue, policy, lease, timeout, concurrency, priority, "alone", key)
         decorator = WorkflowDecorator(cast(Starts, self), name, version, options)
         return decorator if fn is None else decorator(fn)
 

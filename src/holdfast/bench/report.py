@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from holdfast import __version__
@@ -77,6 +79,15 @@ def _drawn(title: str, columns: Sequence[str]) -> Table:
     for name in columns:
         drawn.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
     return drawn
+
+
+def fit(table: Table, console: Console) -> list[str]:
+    """Leave out columns from the right until no figure is cut in a narrow terminal; name them. Four always stay."""
+    wide = console.options.update(max_width=10_000)
+    left_out: list[str] = []
+    while len(table.columns) > 4 and Measurement.get(console, wide, table).maximum > console.width:
+        left_out.insert(0, str(table.columns.pop().header))
+    return left_out
 
 
 def cell(value: Any) -> str:

@@ -15,6 +15,8 @@ import click
 from holdfast.cli.shared import current
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from holdfast.bench.side import Spec
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,7 +37,8 @@ _OPTIONS = (
         type=click.Path(file_okay=False, exists=True, path_type=Path),
         help="Another checkout of Holdfast, such as a git worktree, to be measured in the same rounds.",
     ),
-    click.option("--json", "json_file", type=_File, help="Write the figures here."),
+    click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON instead of the table."),
+    click.option("--figures", type=_File, help="Write the figures here, as JSON."),
     click.option("--page", type=_File, help="Write table and plot into this Markdown page, between its markers."),
     click.option(
         "--study",
@@ -67,7 +70,7 @@ def bench(urls: tuple[str, ...], **options: Any) -> None:
 
     \b
     Example:
-      holdfast bench --url sqlite:///bench.db --url postgresql://localhost/bench --json figures.json
+      holdfast bench --url sqlite:///bench.db --url postgresql://localhost/bench --figures figures.json
     """
     measure(urls or tuple(url for url in (current().url,) if url), **options)
 
@@ -99,7 +102,8 @@ def _measure_rows(
     rounds: int | None,
     only: tuple[str, ...],
     before: Path | None,
-    json_file: Path | None,
+    as_json: bool,
+    figures: Path | None,
     page: Path | None,
 ) -> None:
     from holdfast.bench import page as pages
@@ -112,10 +116,9 @@ def _measure_rows(
     about = report.machine()
     results, databases = benchmark(urls, size, _progress(), peers, only, before)
     told = report.sentences(about, databases, notes)
-    _print(report.table(results), *told)
-    if json_file is not None:
-        parts = {"machine": about, "databases": databases, "peers": notes, "size": asdict(size)}
-        json_file.write_bytes(report.to_json(**parts, rows=report.rows_json(results)))
+    parts = {"machine": about, "databases": databases, "peers": notes, "size": asdict(size)}
+    written = report.to_json(**parts, rows=report.rows_json(results))
+    _tell(written, as_json, figures, report.table(results), *told)
     if page is not None:
         picture = page.with_suffix(".svg")
         picture.write_text(plot.svg(results))
@@ -130,7 +133,8 @@ def _measure_study(
     finished: int | None,
     quick: bool,
     rounds: int | None,
-    json_file: Path | None,
+    as_json: bool,
+    figures: Path | None,
     page: Path | None,
     **_: Any,
 ) -> None:
@@ -147,20 +151,31 @@ def _measure_study(
     about = report.machine()
     finding = asyncio.run(STUDIES[study](urls[0], scale, _progress()))
     told = report.sentences(about, dict([described(urls[0])]), {})
-    _print(report.study_table(finding), finding.summary, *told)
-    if json_file is not None:
-        json_file.write_bytes(report.to_json(machine=about, scale=asdict(scale), finding=asdict(finding)))
+    written = report.to_json(machine=about, scale=asdict(scale), finding=asdict(finding))
+    _tell(written, as_json, figures, report.study_table(finding), finding.summary, *told)
     if page is not None:
         pages.refresh(page, f"study:{study}", pages.of_finding(finding, told))
 
 
-def _print(*parts: Any) -> None:
+def _tell(written: bytes, as_json: bool, figures: Path | None, table: Table, *sentences: str) -> None:
+    """Print the figures as JSON, or the table with what there is to say, and write the file that was asked for."""
     from rich.console import Console
 
+    from holdfast.bench.report import fit
+
+    if figures is not None:
+        figures.write_bytes(written)
+    if as_json:
+        click.echo(written.decode().strip())
+        return
     # A pipe gets the whole table, whatever width it pretends to have.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 170)
-    for part in parts:
-        console.print(part)
+    left_out = fit(table, console)
+    console.print(table)
+    for sentence in sentences:
+        console.print(sentence)
+    if left_out:
+        console.print(f"not shown for want of room: {', '.join(left_out)}; a wider terminal or --json has them")
 
 
 def _progress() -> Callable[[str], None]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import combinations
 
 from holdfast import admin, lines
 from holdfast import schedules as ticking
@@ -95,6 +96,7 @@ def workers(patient: Patient) -> Iterator[Finding]:
             seen = f"{worker.id} ({where}) has been silent for {age(worker.silent_for)}"
             do = "see whether it hangs or lost the database; its jobs come back when their leases end"
             yield Finding("workers", "warning", seen, do)
+    yield from _strangers(patient.alive)
     count, gone = len(patient.alive), _gone(patient.workers)
     if count:
         yield Finding("workers", "ok", f"{plural(count, 'live worker')}{gone}")
@@ -103,6 +105,26 @@ def workers(patient: Patient) -> Iterator[Finding]:
         yield Finding("workers", "problem", seen, "start one: `holdfast worker APP`")
     else:
         yield Finding("workers", "ok", "no live worker, and nothing to do" + gone)
+
+
+def _strangers(alive: Sequence[WorkerInfo]) -> Iterator[Finding]:
+    """Find applications that share these tables and a kind: each gets jobs of the other."""
+    told: set[tuple[str, str]] = set()
+    for one, other in combinations(alive, 2):
+        pair = (_application(one), _application(other))
+        shared = sorted(set(one.info.get("kinds", ())) & set(other.info.get("kinds", ())))
+        if "" in pair or pair[0] == pair[1] or pair in told or not shared:
+            continue
+        if set(one.info["packages"]) & set(other.info["packages"]):
+            continue
+        told |= {pair, pair[::-1]}
+        seen = f"{one.id} runs {pair[0]} and {other.id} runs {pair[1]}, and both handle {', '.join(shared[:3])}"
+        do = "give each application tables of its own (prefix= or schema=), or their kinds other names"
+        yield Finding("workers", "warning", f"{seen}: each takes jobs of the other", do)
+
+
+def _application(worker: WorkerInfo) -> str:
+    return ", ".join(worker.info.get("packages", ()))
 
 
 def _gone(known: Sequence[WorkerInfo]) -> str:
@@ -281,5 +303,7 @@ def examine(patient: Patient, skip: tuple[str, ...] = ()) -> Iterator[Finding]:
             for found in CHECKS[name](patient):
                 yield replace(found, seen=typed(found.seen), do=typed(found.do))
         except StoreError as error:
-            do = f"give the database user what this needs, or leave it out with --skip {name}"
-            yield Finding(name, "warning", f"could not be looked at: {one_line(error)}", do)
+            right = patient.store.dialect.shows_holders if name == "transactions" else ""
+            needs = f"let an administrator `{right}`" if right else "give the database user what this needs"
+            do = f"{needs}, or leave it out with --skip {name}"
+            yield Finding(name, "warning", f"could not be looked at: {one_line(error.detail or error, 300)}", do)

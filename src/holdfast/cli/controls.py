@@ -172,8 +172,9 @@ class Which:
 
 def _acted(at: Opened, asked: Which, act: Callable[[Wanted, int | None, bool], Series[A]], nothing: A, verb: str) -> A:
     """Look first, ask a person if it is about many, then act on those that were found, as far as they still fit."""
-    ids = [one for word in asked.ids if (one := _readable(word))]
-    unreadable = [word for word in asked.ids if not _readable(word)]
+    words = [at.whole_id(word) for word in asked.ids]
+    ids = [one for word in words if (one := _readable(word))]
+    unreadable = [word for word in words if not _readable(word)]
     # Without an id that can be one, the filter alone must not be left.
     foreseen = (
         nothing if asked.ids and not ids else at.run_all(act(replace(asked.wanted, ids=tuple(ids)), asked.limit, True))

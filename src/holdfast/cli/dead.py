@@ -57,7 +57,7 @@ def list_command(limit: int, after: str | None, as_json: bool, **said: Any) -> N
         return print_notes(told)
     now = datetime.now(UTC)
     rows = [(j.id, j.kind, j.queue, age(now - (j.finished_at or now)), _error(j.last_error)) for j in found]
-    columns = [Column("id", whole=True), Column("kind"), Column("queue", spare=True)]
+    columns = [Column("id", whole=True, ids=True), Column("kind"), Column("queue", spare=True)]
     columns += [Column("died", whole=True), Column("error")]
     print_table(columns, rows, empty="no dead letters found")
     print_notes(told)
@@ -171,6 +171,7 @@ def replay(
     route = None if to is None else named_route(to)
     wanted = letters(**said) if route is None else letters(**said, outbox=True)
     with open_desk() as at:
+        wanted = at.whole(wanted)
         at.desk.require("replay")
         meant = _matched(at, wanted, limit)
         if not dry_run and meant > 1:
@@ -207,6 +208,7 @@ def discard(
     _check_meant(everything, said)
     wanted = letters(**said)
     with open_desk() as at:
+        wanted = at.whole(wanted)
         at.desk.require("discard")
         meant = _matched(at, wanted, limit)
         if not dry_run:

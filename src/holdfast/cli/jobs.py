@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast import admin
+from holdfast.admin import JobsDesk
 from holdfast.cli.audit import print_audit
 from holdfast.cli.controls import cancel, change
 from holdfast.cli.family import print_family
@@ -20,6 +21,7 @@ from holdfast.cli.render import (
     Column,
     age,
     clean,
+    error_line,
     moment,
     one_line,
     plain,
@@ -28,6 +30,7 @@ from holdfast.cli.render import (
     print_notes,
     print_table,
 )
+from holdfast.cli.schemas import OurSchema
 from holdfast.cli.shared import (
     actor_option,
     connection_options,
@@ -152,21 +155,40 @@ def print_jobs(found: list[JobView], as_json: bool, **beside: str) -> None:
         print_json(job.to_dict() | beside for job in found)
         return
     now = datetime.now(UTC)
-    columns = [Column("id", whole=True), Column("state", whole=True), Column("kind"), Column("queue")]
+    columns = [Column("id", whole=True, ids=True), Column("state", whole=True), Column("kind"), Column("queue")]
     columns += [Column("try", right=True), Column("age", whole=True, right=True)]
-    # Few jobs expire: where none of them does, the column would be empty.
-    expires = any(job.expires_at for job in found)
-    columns += [Column("expires", whole=True, right=True)] if expires else []
-    print_table(columns, [_line(job, now, expires) for job in found], empty="no jobs found")
+    rows = [_line(job, now) for job in found]
+    # Where none of them has one, the column would be empty.
+    more = {
+        Column("next", whole=True, right=True): [_next(job, now) for job in found],
+        Column("expires", whole=True, right=True): [_expires(job, now) for job in found],
+        Column("last error", spare=True): [_last(job) for job in found],
+    }
+    for column, cells in more.items():
+        if any(cells):
+            columns.append(column)
+            rows = [(*row, cell) for row, cell in zip(rows, cells, strict=True)]
+    print_table(columns, rows, empty="no jobs found")
 
 
-def _line(job: JobView, now: datetime, expires: bool) -> tuple[str, ...]:
+def _line(job: JobView, now: datetime) -> tuple[str, ...]:
     tries = f"{job.attempts}/{job.max_attempts}"
-    line = (job.id, job.state, job.kind, job.queue, tries, age(now - job.created_at))
-    if not expires:
-        return line
+    return (job.id, job.state, job.kind, job.queue, tries, age(now - job.created_at))
+
+
+def _next(job: JobView, now: datetime) -> str:
+    """Say in what time a job may run; nothing where it is due already, or waits for something else."""
+    return age(now - job.available_at) if job.state == "pending" and job.available_at > now else ""
+
+
+def _expires(job: JobView, now: datetime) -> str:
     at = job.expires_at
-    return (*line, "" if at is None else age(now - at) if at > now else f"{age(now - at)} ago")
+    return "" if at is None else age(now - at) if at > now else f"{age(now - at)} ago"
+
+
+def _last(job: JobView) -> str:
+    error = job.last_error if job.state in ("pending", "leased", "waiting", "dead") else None
+    return "" if error is None else error_line(error.get("type"), error.get("message"))
 
 
 @jobs.command()
@@ -186,7 +208,7 @@ def show(job_id: str, as_json: bool) -> None:
 
 def show_job(job_id: str, as_json: bool, dead: bool = False) -> None:
     with open_desk() as at:
-        job = at.run(at.desk.show(job_id, dead=dead))
+        job = at.run(at.desk.show(at.whole_id(job_id), dead=dead))
         lines = at.run(at.desk.audit(job.id, dead=dead))
         reading = at.desk.family(job)
         family = Family() if reading is None else at.run(reading)
@@ -278,7 +300,7 @@ def act(what: Capability, job_ids: tuple[str, ...], actor: str | None, said: dic
     with open_desk() as at:
         at.desk.require(what)
         who, do = at.actor(actor), getattr(at.desk, what)
-        for job_id in job_ids:
+        for job_id in map(at.whole_id, job_ids):
             try:
                 click.echo(f"{job_id} {said[at.run(do(job_id, who))]}")
             except (JobNotFound, Conflict) as error:
@@ -312,7 +334,8 @@ def wait(job_id: str, timeout: timedelta | None) -> None:
         app.context.waits.knows_queues = False
     with app:
         require_tables(app.store)
-        print_json([waited(app, job_id, timeout)])
+        at = Opened(JobsDesk(), app.store, OurSchema(app.store))
+        print_json([waited(app, at.whole_id(job_id), timeout)])
 
 
 @jobs.command()

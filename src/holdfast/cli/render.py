@@ -36,16 +36,22 @@ _STYLES = {
 
 # What a column needs to be of use, when it is cut short.
 READABLE = 12
+# As much of an id as says when it was made, to the millisecond.
+SHORTEST_ID = 13
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; one with `whole` is never cut short, a `spare` one is left out of a narrow terminal."""
+    """A column of a table; one with `whole` is never cut short, a `spare` one is left out of a narrow terminal.
+
+    One of `ids` is whole, and in a narrow terminal cut to what tells the ids apart: commands take that for the rest.
+    """
 
     title: str
     whole: bool = False
     right: bool = False
     spare: bool = False
+    ids: bool = False
 
 
 def moment(at: datetime | None) -> str:
@@ -85,6 +91,8 @@ def write_table(console: Console, columns: Sequence[Column], cells: Sequence[Seq
     from rich.table import Table
     from rich.text import Text
 
+    if sum(_natural(columns, cells)) + 2 * (len(columns) - 1) > console.width:
+        cells = _with_short_ids(columns, cells)
     columns, cells = _roomy(columns, cells, console.width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for column, width in zip(columns, fitted(columns, cells, console.width), strict=True):
@@ -108,6 +116,17 @@ def _roomy(
         if not spares or not _cramped(*shown, room):
             return shown
         kept.remove(spares.pop())
+
+
+def _with_short_ids(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[list[str]]:
+    short = {i: beginnings([row[i] for row in cells]) for i, column in enumerate(columns) if column.ids}
+    return [[short[i][n] if i in short else cell for i, cell in enumerate(row)] for n, row in enumerate(cells)]
+
+
+def beginnings(ids: Sequence[str]) -> list[str]:
+    """Cut ids to the least that tells them apart, and no more than leaves the time in them."""
+    length = next((n for n in range(SHORTEST_ID, 37) if len({id[:n] for id in ids}) == len(set(ids))), None)
+    return [id[:length].rstrip("-") if len(id) == 36 else id for id in ids]
 
 
 def _cramped(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -> bool:

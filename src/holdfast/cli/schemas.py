@@ -119,17 +119,7 @@ class OurSchema:
 
 def script(store: Store, todo: list[Migration]) -> str:
     """Write migrations as one script that leaves the same database as `apply`."""
-    queries = store.dialect.queries
-    lines = ["begin;"]
-    if todo[0].number == 1:
-        create = [each for each in queries["schema_create"].parts if each.startswith("create")]
-        lines += [f"{statement};" for statement in (*create, *queries["meta_create"].parts)]
-    for migration in todo:
-        lines += [f"\n-- {migration.name}", migration.sql.rstrip()]
-        lines += [
-            f"{each.replace(':version', repr(str(migration.number)))};" for each in queries["version_write"].parts
-        ]
-    return "\n".join([*lines, "commit;"])
+    return "\n".join(["begin;", *migrate.written(store.dialect.queries, todo), "commit;"])
 
 
 def _database() -> str:

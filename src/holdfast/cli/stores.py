@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
@@ -92,6 +93,7 @@ class Opened:
     def found(self, read: Read, wanted: Wanted, limit: int, after: After = None, newest: bool = True) -> list[JobView]:
         """Read up to `limit` rows, in as many pages as the desk makes of them."""
         rows: list[JobView] = []
+        wanted = self.whole(wanted)
         while len(rows) < limit:
             page = self.run(read(wanted, limit=limit - len(rows), after=after, newest=newest))
             rows += page.rows
@@ -99,6 +101,21 @@ class Opened:
                 break
             after = page.more
         return rows
+
+    def whole_id(self, said: str) -> str:
+        """Find the id that begins with what was typed; what begins none is left as it is, and not found later.
+
+        Raises: Failure where several do.
+        """
+        reading = self.desk.ids_like(said)
+        found = [] if reading is None else self.run(reading)
+        if len(found) > 1:
+            raise Failure(f"several ids begin with {said}: {found[0]}, {found[1]}, …", Exit.USAGE, "type more of it")
+        return found[0] if found else said
+
+    def whole(self, wanted: Wanted) -> Wanted:
+        """Find the ids that a filter names by their beginnings."""
+        return replace(wanted, ids=tuple(map(self.whole_id, wanted.ids))) if wanted.ids else wanted
 
     def actor(self, said: str | None) -> str:
         """Name who acts; who asks for an audit line must hear where none would be written."""

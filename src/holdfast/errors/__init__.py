@@ -19,6 +19,7 @@ HoldfastError
 │   └── SharedTransactionUndone
 ├── StoreError                 the database; the driver's error is the ``__cause__``
 │   ├── DatabaseUnavailable
+│   │   └── AccessRefused      wrong user, password or database
 │   ├── DatabaseBusy
 │   ├── UniqueViolation
 │   ├── SchemaMissing
@@ -52,6 +53,7 @@ Fatal                          raised by handlers, not by Holdfast: the job is n
 
 from holdfast.errors.general import OVER as OVER
 from holdfast.errors.general import UNREAD as UNREAD
+from holdfast.errors.general import AccessRefused as AccessRefused
 from holdfast.errors.general import BatchNotFound as BatchNotFound
 from holdfast.errors.general import BusyReason as BusyReason
 from holdfast.errors.general import ConfigError as ConfigError

@@ -47,6 +47,7 @@ ErrorT = TypeVar("ErrorT", bound=HoldfastError)
 
 def _rebuild(cls: type[ErrorT], args: tuple[Any, ...], fields: dict[str, Any]) -> ErrorT:
     error = cls.__new__(cls, *args)
+    error.args = args  # what is also an OSError leaves them to its constructor, which takes fields
     vars(error).update(fields)
     return error
 
@@ -246,6 +247,12 @@ class DatabaseUnavailable(StoreError):
     summary = "The database cannot be reached. Check that it runs and that the URL is right."
 
 
+class AccessRefused(DatabaseUnavailable):
+    """The server runs, and does not let this user in, or has no such database; another try is refused, too."""
+
+    summary = "The database server refuses the connection. Check user, password and the database's name in the URL."
+
+
 class DatabaseBusy(StoreError):
     """The database gave up on the transaction because of others; the same transaction may succeed when repeated."""
 
@@ -442,7 +449,7 @@ class NotSupported(Conflict):
         self.action = action
 
 
-class TimedOut(HoldfastError):
+class TimedOut(HoldfastError, TimeoutError):
     """The attempt took longer than the handler's time-out."""
 
     def __init__(self, seconds: float) -> None:

@@ -77,6 +77,10 @@ class Desk(ABC):
         Raises: JobNotFound.
         """
 
+    def ids_like(self, said: str) -> Flow[list[str]] | None:
+        """List ids that begin with what was typed, two at most; None where that is not the beginning of an id."""
+        return None
+
     @abstractmethod
     def examine(
         self,

@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError
 from holdfast.outbox.patterns import Pattern, event_type
 from holdfast.sinks import Sink
 from holdfast.values.reserved import ROUTE_PREFIX
-from holdfast.values.retry import Duration, Retry, seconds, whole
+from holdfast.values.retry import Duration, Retry, seconds, whole, without_exceptions
 
 # A receiver that fails is tried again quickly at first, and for a quarter of an hour in all.
 ROUTE_RETRY = Retry(max_attempts=10, first_delay=1.0)
@@ -49,6 +49,7 @@ class Route:
         if not isinstance(given, Sink):
             rule = "must be a sink of holdfast.sinks, or an object with `send` and `close` as `holdfast.sinks.Sink` has"
             raise ConfigError("to", rule, given)
+        without_exceptions(self.retry, "a sink says itself what it refuses; a function raises Fatal")
         object.__setattr__(self, "timeout", seconds(self.timeout, "timeout", at_least=0.001))
         object.__setattr__(self, "lease", seconds(self.lease, "lease", at_least=1.0))
         whole(self.batch, "batch", 1, MOST_MESSAGES)

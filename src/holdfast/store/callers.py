@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache, partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast import errors
-from holdfast.flow import AsyncSession, Session
+from holdfast.flow import AsyncSession, Flow, Session, drive
 from holdfast.store.caller_charsets import acareful, careful
 from holdfast.store.catalogue import Style
 from holdfast.store.dialects.base import Dialect
@@ -28,6 +28,7 @@ from holdfast.store.sessions import (
     translated,
 )
 
+T = TypeVar("T")
 _DATABASES = {"postgresql": "postgres", "mariadb": "mysql"}
 _STYLES: dict[str, Style] = {
     "qmark": "qmark",
@@ -338,7 +339,7 @@ async def _sqlalchemy_async(tx: Any, dialect: Dialect, clock: Clock, what: str) 
 def _sqlalchemy(connection: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     if connection.closed:
         raise errors.ConnectionClosed
-    _same(dialect, _database(connection.dialect.name))
+    _same(dialect, database_of(connection.dialect.name))
     # MySQL's drivers all take `%s`, whatever style SQLAlchemy prefers, and a list becomes one for each value.
     style = dialect.style if dialect.spreads_lists else _STYLES.get(connection.dialect.paramstyle)
     if style is None:
@@ -357,6 +358,21 @@ def _sqlalchemy(connection: Any, dialect: Dialect, clock: Clock, what: str) -> S
         if _is_mysqls(dialect)
         else session
     )
+
+
+def run_ddl(connection: Any, dialect: Dialect, work: Flow[T]) -> T:
+    """Run a flow that changes tables in the transaction of a sync SQLAlchemy connection, which the caller ends."""
+    session = _sqlalchemy(connection, dialect, _no_clock, "the migration")
+    raw = connection.connection.driver_connection
+    if dialect.embedded and not getattr(raw, "_conn", raw).in_transaction:
+        # Python's sqlite3 opens no transaction before DDL, so each statement would be committed by itself.
+        with translated(dialect):
+            connection.exec_driver_sql(dialect.begin)
+    return drive(work, session)
+
+
+def _no_clock() -> None:
+    """Leave the time to the database."""
 
 
 def _sqlalchemy_driver_ready(pooled: Any, what: str) -> None:
@@ -379,7 +395,7 @@ def _sqlalchemy_driver_ready(pooled: Any, what: str) -> None:
 def _django(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     if _is_cache(tx):
         raise errors.UnsupportedConnection(tx)
-    _same(dialect, _database(tx.vendor))
+    _same(dialect, database_of(tx.vendor))
     if tx.closed_in_transaction:
         raise errors.ConnectionClosed
     if tx.needs_rollback:
@@ -396,5 +412,6 @@ def _is_mysqls(dialect: Dialect) -> bool:
     return dialect.name == "mysql"
 
 
-def _database(name: str) -> str:
+def database_of(name: str) -> str:
+    """Return our name of a database that SQLAlchemy or Django names."""
     return _DATABASES.get(name, name)

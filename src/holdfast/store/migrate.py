@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from holdfast.errors import Conflict, DatabaseBusy, SchemaMismatch, SchemaMissing
 from holdfast.flow import Rows, Steps, ask, flow, run_text
+from holdfast.store.catalogue import Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,11 @@ def pending(known: Sequence[Migration]) -> Steps[list[Migration]]:
     return _todo((yield from ask("version_read", alone=True)) if present else (), known)
 
 
-def _todo(read: Rows, known: Sequence[Migration]) -> list[Migration]:
+def _todo(read: Rows, known: Sequence[Migration], to: int | None = None) -> list[Migration]:
     at, newest = _version(read), known[-1].number
-    if at > newest:
+    if at > newest and to is None:
         raise SchemaMismatch(at, newest)
-    return [migration for migration in known if migration.number > at]
+    return [migration for migration in known if at < migration.number <= (to or newest)]
 
 
 def _version(read: Rows) -> int:
@@ -63,9 +64,10 @@ def _version(read: Rows) -> int:
 
 
 @flow
-def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
+def apply(known: Sequence[Migration], to: int | None = None) -> Steps[list[Migration]]:
     """Run what is still to run, under a lock that lets one migrator in at a time.
 
+    to: the version to stop at; tables that are past it are left as they are.
     Commits: its own; where the database can roll back DDL (PostgreSQL, SQLite) all or nothing.
     Raises: Conflict when something of the application's stands in the way of a table that has to be made anew (SQLite);
     SchemaMismatch when the database is ahead of this library; DatabaseBusy when another migrator is at work, or
@@ -74,7 +76,7 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
     """
     # A look first: a role that may create nothing needs no privilege where nothing is to be done.
     [[present]] = yield from ask("meta_present", look=True)
-    if present and _todo((yield from ask("version_read", look=True)), known) == []:
+    if present and _todo((yield from ask("version_read", look=True)), known, to) == []:
         return []
     [[granted]] = yield from ask("schema_lock")
     if granted == 0:
@@ -82,7 +84,7 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
     yield from ask("schema_patience")
     yield from ask("schema_create")
     yield from ask("meta_create")
-    todo = yield from pending(known)
+    todo = _todo((yield from ask("version_read")), known, to)
     if any(migration.renames for migration in todo):
         obstacles = [str(row[0]) for row in (yield from ask("schema_obstacles"))]
         if obstacles:
@@ -96,6 +98,39 @@ def apply(known: Sequence[Migration]) -> Steps[list[Migration]]:
         yield from ask("version_write", version=str(migration.number))
     yield from ask("schema_unlock")
     return todo
+
+
+def written(queries: Mapping[str, Query], todo: Sequence[Migration]) -> list[str]:
+    """Write migrations as statements that leave the same tables as `apply`; a comment names each migration."""
+    lines: list[str] = []
+    if todo and todo[0].number == 1:
+        create = [each for each in queries["schema_create"].parts if each.startswith("create")]
+        lines += [f"{statement};" for statement in (*create, *queries["meta_create"].parts)]
+    for migration in todo:
+        lines += [f"\n-- {migration.name}", migration.sql.rstrip()]
+        number = repr(str(migration.number))
+        lines += [f"{each.replace(':version', number)};" for each in queries["version_write"].parts]
+    return lines
+
+
+def dropping(tables: Iterable[str]) -> list[str]:
+    """Write statements that drop tables."""
+    return [f"drop table if exists {table}" for table in tables]
+
+
+@flow
+def drop(statements: Sequence[str]) -> Steps[None]:
+    """Run the statements of `dropping`, while no migrator is at work.
+
+    Commits: its own; where the database can roll back DDL (PostgreSQL, SQLite) all or nothing.
+    After a crash: run it again.
+    """
+    [[granted]] = yield from ask("schema_lock")
+    if granted == 0:
+        raise DatabaseBusy("lock_timeout", "another migrator is at work")
+    for statement in statements:
+        yield from run_text("drop", statement)
+    yield from ask("schema_unlock")
 
 
 @contextmanager

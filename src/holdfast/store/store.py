@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.errors import DatabaseBusy, DatabaseUnavailable, NoIO, StoreError, redact
+from holdfast.errors import AccessRefused, DatabaseBusy, DatabaseUnavailable, NoIO, StoreError, redact
 from holdfast.flow import Flow, adrive, drive
 from holdfast.store import callers, migrate
 from holdfast.store.connections import AsyncLink, Link
@@ -131,6 +131,8 @@ class Store:
         for tries in range(1, TRIES):
             try:
                 return self.run_once(work)
+            except AccessRefused:
+                raise
             except (DatabaseBusy, DatabaseUnavailable) as error:
                 self._after_failure(error, tries, self._pool)
                 time.sleep(pause_after(tries))
@@ -158,6 +160,8 @@ class Store:
         for tries in range(1, TRIES):
             try:
                 return await self.arun_once(work)
+            except AccessRefused:
+                raise
             except (DatabaseBusy, DatabaseUnavailable) as error:
                 self._after_failure(error, tries, self._pool if self.embedded else self._apool())
                 await asyncio.sleep(pause_after(tries))

@@ -1,7 +1,8 @@
 """What is shipped for tests: helpers for an application's own, and the suite that every store must pass.
 
 For an application: `inline` runs due jobs in the calling test and says what was enqueued, `plugin` has that as fixtures
-of pytest, `django_tests` finds the databases of Django's test runner, and `history` and `rules` check what several
+of pytest, `isolation` gives a test jobs and a clock of its own, `django_tests`
+finds the databases of Django's test runner, and `history` and `rules` check what several
 processes did. For a store: the conformance suite (`suite`)
 and what it stands on (`clock`, `look`, `make`, `fixtures`). For a sink: `sink_suite`,
 which stands on `sinks`. Tests of Holdfast alone belong to the folder `tests`.

@@ -21,21 +21,34 @@ _VENDORS = {"postgres": "postgresql", "mysql": "mysql", "sqlite": "sqlite"}
 _NAME = {"postgres": "select current_database()", "mysql": "select database()"}
 
 
-async def check_database(app: Holdfast) -> None:
+async def acheck_database(app: Holdfast) -> None:
     """Refuse a database that is not Django's test database, where Django's tests use one of the same kind.
 
     Raises: ConfigError.
     """
+    if known := _known(app):
+        _compare(known, path_of(app.url) if app.store.embedded else await app.store.arun(_database_name(app)))
+
+
+def check_database(app: Holdfast) -> None:
+    """The sync twin of `acheck_database`."""
+    if known := _known(app):
+        _compare(known, path_of(app.url) if app.store.embedded else app.store.run(_database_name(app)))
+
+
+def _known(app: Holdfast) -> list[Any]:
+    """List Django's connections to databases of the application's kind, while its tests run."""
     if app.store.in_memory or not is_testing():
-        return
-    known = list(_connections(_VENDORS[app.store.dialect.name]))
-    if not known:
-        return
-    name = path_of(app.url) if app.store.embedded else await app.store.arun(_database_name(app))
+        return []
+    return list(_connections(_VENDORS[app.store.dialect.name]))
+
+
+def _compare(known: list[Any], name: Any) -> None:
     if not any(is_test_database(one) and _same(_name(one), name) for one in known):
+        theirs = " and ".join(sorted(map(_name, known)))
         raise ConfigError(
             "database",
-            f"run_due runs jobs for real, and Django's tests run on {' and '.join(sorted(map(_name, known)))}: give "
+            f"run_due runs jobs for real, isolate() deletes them, and Django's tests run on {theirs}: give "
             "Holdfast the URL of the test database, or say own_database=True if this one is for tests, too",
             name,
         )

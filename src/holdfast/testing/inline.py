@@ -27,7 +27,7 @@ from holdfast.life.source import Source
 from holdfast.outbox import Route
 from holdfast.sinks import Function, Jobs, Sink
 from holdfast.store import Store
-from holdfast.testing.django_tests import check_database
+from holdfast.testing.django_tests import acheck_database
 from holdfast.values.failure import words
 from holdfast.values.given import told as told_hint
 from holdfast.values.pauses import Paused
@@ -106,7 +106,7 @@ async def arun_due(
 ) -> list[Ran]:
     """The async twin of `run_due`."""
     if not own_database:
-        await check_database(app)
+        await acheck_database(app)
     if app.context.schedules:
         await app.async_schedules()
     before = app.store.now
@@ -410,6 +410,7 @@ def assert_enqueued(
     `times` asks for an exact count. The failure lists what is there instead. A kind or an argument that is misspelt
     fails as well, also with times=0.
     """
+    __tracebackhide__ = True
     with _advising("assert_enqueued()", "aassert_enqueued()"):
         _compare(app, enqueued(app, job, tx=tx), _kind(job), times, arguments)
 
@@ -418,6 +419,7 @@ async def aassert_enqueued(
     app: Holdfast, job: Handler[..., Any] | str, *, times: int | None = None, tx: Any = None, **arguments: Any
 ) -> None:
     """The async twin of `assert_enqueued`: for async connections and sessions as `tx`."""
+    __tracebackhide__ = True
     with _advising("aassert_enqueued()", "assert_enqueued()"):
         _compare(app, await aenqueued(app, job, tx=tx), _kind(job), times, arguments)
 
@@ -441,6 +443,7 @@ def _pending(job: Handler[..., Any] | str | None) -> Flow[list[JobView]]:
 
 def _spelt(app: Holdfast, kind: str, arguments: Iterable[str]) -> None:
     """Fail for what no job can be: with times=0 a misspelt name would prove nothing."""
+    __tracebackhide__ = True
     handler = app.handlers.get(kind)
     if handler is None:
         near = get_close_matches(kind, app.handlers, n=1)
@@ -457,6 +460,7 @@ def _spelt(app: Holdfast, kind: str, arguments: Iterable[str]) -> None:
 def _compare(
     app: Holdfast, pending: list[JobView], kind: str | None, times: int | None, arguments: dict[str, Any]
 ) -> None:
+    __tracebackhide__ = True
     if kind is not None and (not pending or kind in app.handlers):
         _spelt(app, kind, arguments)
     payloads = [decode_value(view.payload) for view in pending]

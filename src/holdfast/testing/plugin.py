@@ -4,13 +4,17 @@ run_due          run every due job here and now: `run_due(hf)`
 arun_due         its async twin: `await arun_due(hf)`
 assert_enqueued  `assert_enqueued(hf, send_receipt, order_id=9182)`; its async twin is `aassert_enqueued`
 enqueued         the pending jobs: `enqueued(hf, send_receipt)`; its async twin is `aenqueued`
+skip             let time pass and run what is due then: `skip(hf, days=1)`; its async twin is `askip`
+isolate          `isolate(hf)`: no jobs now, none left for the next test
+hf_clock         `clock = hf_clock(hf)`: the application's time, which only the test moves
 
 Failures in the shipped conformance suite explain themselves, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -93,3 +97,41 @@ def aenqueued() -> Callable[..., Any]:
 def aassert_enqueued() -> Callable[..., Any]:
     """The async twin of `assert_enqueued`."""
     return _helper("aassert_enqueued")
+
+
+@pytest.fixture
+def skip() -> Callable[..., Any]:
+    """Let time pass for an application, and run what is due then."""
+    return _helper("skip")
+
+
+@pytest.fixture
+def askip() -> Callable[..., Any]:
+    """The async twin of `skip`."""
+    return _helper("askip")
+
+
+@pytest.fixture
+def isolate() -> Iterator[Callable[..., Any]]:
+    """Let a test begin with no jobs, and leave none; the clock of the application is set back, too."""
+    from holdfast.testing.isolation import isolated
+
+    with ExitStack() as until_its_end:
+
+        def isolate(app: Any, *, own_database: bool = False) -> None:
+            until_its_end.enter_context(isolated(app, own_database=own_database))
+
+        yield isolate
+
+
+@pytest.fixture
+def hf_clock() -> Iterator[Callable[..., Any]]:
+    """Give an application a clock that only the test moves, until its end."""
+    from holdfast.testing.isolation import moved_clock
+
+    with ExitStack() as until_its_end:
+
+        def hf_clock(app: Any) -> Any:
+            return until_its_end.enter_context(moved_clock(app))
+
+        yield hf_clock

@@ -13,6 +13,8 @@ from datetime import datetime
 from holdfast.errors import ConfigError
 
 _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_BEGINNING = re.compile(r"[0-9a-f]{4,31}")
+LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 _FNV_OFFSET = 2_166_136_261
 _FNV_PRIME = 16_777_619
 _DRAWN_AT_ONCE = 512
@@ -38,6 +40,17 @@ def parse_id(text: object) -> str:
     if not isinstance(text, str) or not _CANONICAL.fullmatch(text):
         raise ConfigError("id", "must be a UUID in lower case with hyphens", text)
     return text
+
+
+def id_beginning(text: str) -> str | None:
+    """Write the beginning of an id as ids are written; None for a whole id, and for what begins none.
+
+    Four digits at least: with fewer, nobody means one job.
+    """
+    digits = text.strip().lower().replace("-", "")
+    if not _BEGINNING.fullmatch(digits):
+        return None
+    return "-".join(filter(None, (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])))
 
 
 def is_id(text: object) -> bool:

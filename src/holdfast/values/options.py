@@ -387,7 +387,7 @@ class StoreOptions:
     prefix: str = "holdfast"
     schema: str | None = None
     payload_limit: int = 1024 * 1024
-    pool_size: int = 10
+    pool_size: int = 20
     busy_timeout: Seconds = Seconds(5.0, at_most=DAY)
     connect_timeout: Seconds = Seconds(10.0, at_least=0.1, at_most=DAY)
     notify: bool = True

@@ -8,16 +8,18 @@ from __future__ import annotations
 import math
 import random as _random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
-from typing import TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, Fatal
 from holdfast.values.spelling import spelt_fields
 
 Duration = float | timedelta
+ExceptionClasses = type[BaseException] | tuple[type[BaseException], ...]
 
 DAY = 86_400.0
+R = TypeVar("R")
 # A hundred years: longer than anyone waits, and no database's timestamp overflows on it.
 LONGEST = 100 * 366 * DAY
 # The tables keep a lease as milliseconds in 32 bits, which end after 24.8 days.
@@ -97,11 +99,42 @@ class OptionalSeconds:
         instance.__dict__[self.name] = None if value is None else seconds(value, self.name, **within)
 
 
+class Exceptions:
+    """A dataclass field that takes an exception class or a tuple of them, and holds a tuple; None by default.
+
+    A descriptor for the same reason as `Seconds`.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object | None, owner: type) -> tuple[type[BaseException], ...] | None:
+        return None if instance is None else instance.__dict__[self.name]
+
+    def __set__(self, instance: object, value: ExceptionClasses | None) -> None:
+        instance.__dict__[self.name] = None if value is None else _classes(value, self.name)
+
+
+def _classes(value: ExceptionClasses, field: str) -> tuple[type[BaseException], ...]:
+    given = value if isinstance(value, tuple) else (value,)
+    if not all(map(_is_exception_class, given)):
+        raise ConfigError(field, "must be an exception class or a tuple of them, as after `except`", value)
+    if not given:
+        raise ConfigError(field, "must name an exception class; max_attempts=1 never retries", value)
+    return given
+
+
+def _is_exception_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
 @spelt_fields
 @dataclass(frozen=True)
 class Retry:
-    """Say how often and how late a failed job is tried again.
+    """Say how often and how late a failed job is tried again, and after which exceptions.
 
+    on: only these, and what is derived from them, are retried; anything else that is raised ends the job as dead at
+    once. never: these end it as dead at once, also where `on` names a class above them.
     As a handler's policy all fields count. Returned as an outcome, only the delays and the reason do:
     how many attempts a job has was settled when it was enqueued.
     """
@@ -112,6 +145,9 @@ class Retry:
     max_delay: Seconds = Seconds(300.0)
     jitter: float = 0.1
     reason: str = ""
+    _: KW_ONLY
+    on: Exceptions = Exceptions()
+    never: Exceptions = Exceptions()
 
     def __post_init__(self) -> None:
         whole(self.max_attempts, "max_attempts", 1, 1_000_000)
@@ -119,6 +155,40 @@ class Retry:
         number(self.jitter, "jitter", 0.0, 1.0)
         if self.max_delay < self.first_delay:
             raise ConfigError("max_delay", f"must be at least first_delay ({self.first_delay:g} s)", self.max_delay)
+        never: tuple[type[BaseException], ...] = (Fatal, *(self.never or ()))
+        for wanted in self.on or ():
+            if over := next((each for each in never if issubclass(wanted, each)), None):
+                why = "is never retried" if over is Fatal else f"is never retried, because never has {over.__name__}"
+                raise ConfigError("on", f"{wanted.__name__} {why}", self.on)
+
+    @property
+    def chooses(self) -> bool:
+        """True if it matters which exception ended an attempt."""
+        return self.on is not None or self.never is not None
+
+    def retries(self, error: BaseException) -> bool:
+        """Tell whether an attempt that ended with this exception is followed by another one, while there are any left.
+
+        A group of exceptions is, if each of its parts is, or `on` names its own class; not if `never` names any part.
+        """
+        try:
+            return not self._forbids(error) and self._wants(error)
+        except BaseException:
+            # A group that fails when it is asked for its parts: nobody knows what they are.
+            return self.on is None
+
+    # The type is asked, never `__class__`, which may be a property that fails.
+
+    def _forbids(self, error: BaseException) -> bool:
+        if issubclass(type(error), (Fatal, *(self.never or ()))):
+            return True
+        return any(self._forbids(part) for part in _parts(error))
+
+    def _wants(self, error: BaseException) -> bool:
+        if self.on is None or issubclass(type(error), self.on):
+            return True
+        parts = _parts(error)
+        return bool(parts) and all(self._wants(part) for part in parts)
 
     @classmethod
     def after(cls, delay: Duration, reason: str = "") -> Retry:
@@ -137,6 +207,19 @@ class Retry:
         except OverflowError:
             # Zero stays zero however often it grows.
             return math.inf if self.first_delay else 0.0
+
+
+def _parts(error: BaseException) -> tuple[BaseException, ...]:
+    """List what a group of exceptions holds; nothing for a plain one."""
+    group: Any = error
+    return group.exceptions if issubclass(type(error), BaseExceptionGroup) else ()
+
+
+def without_exceptions(policy: R, advice: str) -> R:
+    """Refuse a policy that goes by exceptions where none reach it. Raises: ConfigError."""
+    if isinstance(policy, Retry) and policy.chooses:
+        raise ConfigError("retry", f"must not have on= or never= here: {advice}", policy)
+    return policy
 
 
 def delay_by(attempt: int, *policies: Retry) -> tuple[float, BaseException | None]:

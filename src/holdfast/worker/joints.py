@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import ConfigError
@@ -65,3 +67,10 @@ def waking(branches: Sequence[Branch]) -> Callable[[], None]:
             branch.wake.set()
 
     return wake
+
+
+def origin_of(handlers: Iterable[Registration[..., Any]]) -> dict[str, Any]:
+    """Say where a worker runs, and of which packages its handlers are; a script run by hand has none."""
+    modules = (str(getattr(handler.fn, "__module__", "")) for handler in handlers)
+    packages = {module.partition(".")[0] for module in modules} - {"", "__main__", "holdfast"}
+    return {"host": socket.gethostname(), "pid": os.getpid(), "packages": sorted(packages)}

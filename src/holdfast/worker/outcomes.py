@@ -14,7 +14,7 @@ from holdfast import events
 from holdfast.bound import Bound, Continue, continuing
 from holdfast.errors import Conflict, Fatal, LeaseLost, SharedTransactionUndone, Unusable
 from holdfast.values.expires import expiry_in
-from holdfast.values.failure import ErrorRecord, fatal_in, iso, type_name, words
+from holdfast.values.failure import ErrorRecord, iso, type_name, words
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import LONGEST, Cancel, Retry, Snooze, delay_by, seconds
 from holdfast.values.rows import Continued, Finish, PutBack, when
@@ -101,10 +101,11 @@ class Outcomes:
         if is_a(error, NoThread):
             # It has not begun, and the next worker may have a thread to spare.
             return self.put_off(work, NO_THREAD_PAUSE_SECONDS, str(error))
-        if not several and fatal_in(error) is not None:
-            return self.dead(work, error)
         own = None if work.job is None else work.job.retry
-        return self._again(work, own or work.handler.options.retry, error)
+        policy = own or work.handler.options.retry
+        if not several and not policy.retries(error):
+            return self.dead(work, error)
+        return self._again(work, policy, error)
 
     def _interrupted(self, work: Work, why: Interrupt) -> Ended:
         match why:
@@ -198,21 +199,23 @@ class Outcomes:
     def refused(self, work: Work, reason: str, code: str | None) -> Ended:
         """Send a delivery to the dead letters that will never be taken."""
         record = self.record(work, Fatal(reason if code is None else f"{code}: {reason}"), "DeliveryRefused")
-        return self._dead_letter(work, record, Fatal(reason))
+        return self._dead_letter(work, record, Fatal(reason), "DeliveryRefused")
 
     def _again(self, work: Work, policy: Retry, error: BaseException, name: str | None = None) -> Ended:
         lease, record = work.lease, self.record(work, error, name)
         if lease.attempt >= lease.max_attempts:
-            return self._dead_letter(work, record, error)
+            return self._dead_letter(work, record, error, name)
         delay, flaw = delay_by(lease.attempt, policy, work.handler.options.retry)
         if flaw is not None:
             record = record.noted(f"The delay that {type_name(policy)} asks for cannot be used: {words(flaw)}")
         write = PutBack(lease.id, lease.fence, round(delay * 1000), 0, record.to_json())
-        return Ended(work, write, self._event(events.JobRetried, work, delay, _said(record), record.traceback), error)
+        event = self._event(events.JobRetried, work, delay, _said(record), record.traceback, _raised(error, name))
+        return Ended(work, write, event, error)
 
-    def _dead_letter(self, work: Work, record: ErrorRecord, error: BaseException) -> Ended:
+    def _dead_letter(self, work: Work, record: ErrorRecord, error: BaseException, name: str | None = None) -> Ended:
         write = Finish(work.lease.id, work.lease.fence, "dead", None, record.to_json(), record.fingerprint)
-        return Ended(work, write, self._event(events.JobDead, work, _said(record), record.traceback), error)
+        event = self._event(events.JobDead, work, _said(record), record.traceback, _raised(error, name))
+        return Ended(work, write, event, error)
 
     # What events and records say of it
 
@@ -259,6 +262,11 @@ def _unusable(what: str, given: object, flaw: BaseException) -> Unusable:
     error = Unusable(what, type_name(given), f"{type_name(flaw)}: {words(flaw)}")
     error.__cause__ = flaw
     return error
+
+
+def _raised(error: BaseException, name: str | None) -> BaseException | None:
+    """Give an error to subscribers; None for one with a name, which nobody raised."""
+    return error if name is None else None
 
 
 def _said(record: ErrorRecord) -> str:

@@ -19,7 +19,6 @@ import msgspec
 from holdfast import runs
 from holdfast.errors import Conflict, LeaseLost, NonDeterminism, PayloadError
 from holdfast.runs import CANCEL, Awaits, Entry, Kind, Recorded, Wanted
-from holdfast.values.failure import fatal_in
 from holdfast.values.retry import delay_by
 from holdfast.values.rows import Lease
 from holdfast.worker.handler_threads import NoThread
@@ -345,7 +344,7 @@ class RunDriver(Transactions):
         attempt = op.attempt + 1
         record = error_record(error, attempt, began, self._means.worker)
         # A result that cannot be stored is no better the next time.
-        for_good = isinstance(error, PayloadError) or fatal_in(error) is not None
+        for_good = isinstance(error, PayloadError) or not op.retry.retries(error)
         if for_good or attempt >= op.retry.max_attempts:
             return op.kind, record.to_json()
         delay, _ = delay_by(attempt, op.retry)

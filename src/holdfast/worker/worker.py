@@ -45,7 +45,7 @@ from holdfast.worker.foreign_routes import sending
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.holdings import Holdings
 from holdfast.worker.host import Host
-from holdfast.worker.joints import resources, running_loop, served_queues, settling, unless, waking
+from holdfast.worker.joints import origin_of, resources, running_loop, served_queues, settling, unless, waking
 from holdfast.worker.outcomes import Outcomes
 from holdfast.worker.pauses import Pauses
 from holdfast.worker.receiving import Intake, Received, Receiving
@@ -445,8 +445,7 @@ class Worker:
     def describe(self) -> str:
         """Describe the worker for the registry."""
         about: dict[str, Any] = {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
+            **origin_of(self.handlers.values()),
             "queues": self.serves,
             "kinds": sorted([*self.handlers, *(route.queue for route in self.routes)]),
             "foreign": [source.name for source in self.sources if not source.ours],

@@ -12,7 +12,7 @@ from holdfast.runs import Recorded
 from holdfast.values.failure import ErrorRecord, iso
 from holdfast.values.options import text
 from holdfast.values.payload import encode_value
-from holdfast.values.retry import Duration, Retry, delay_by
+from holdfast.values.retry import Duration, Retry, delay_by, without_exceptions
 from holdfast.workflows.body import Body
 from holdfast.workflows.operations import KEY_LENGTH, AttemptFailed, Operation, decoded, digest_of, policy
 
@@ -45,6 +45,7 @@ def remote_step(
     group_of(step, partition)
     written = encode_value(given, f"input of {step}")
     how, limit = policy(retry, timeout)
+    without_exceptions(how, "a worker elsewhere raises nothing in Python; it says `retryable` of its failure")
     # A step's name may have colons in it, and be long; its key in the journal is of our own making.
     called = text(step if name is None else name, "name", KEY_LENGTH).replace("#", "_")
     key = body.key_for(f"remote:{called}")

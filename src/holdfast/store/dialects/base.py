@@ -126,6 +126,8 @@ class Dialect(ABC):
     notifies: ClassVar[bool] = False
     # How to end what holds an old snapshot, by what it is, with its {pid} or {name}.
     ends_holder: ClassVar[Mapping[str, str]] = {}
+    # What lets a user see what others' transactions hold, where that is a right of its own.
+    shows_holders: ClassVar[str] = ""
     # How to clean a {table} of dead rows by hand; empty where they are not counted, or need nobody.
     cleans_table: ClassVar[str] = ""
     # What to mind when an index is made again under running workers.

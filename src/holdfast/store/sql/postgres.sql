@@ -11,16 +11,18 @@ create schema if not exists holdfast_schema;
 select pg_advisory_xact_lock(hashtextextended('holdfast_meta', 0));
 
 -- schema_patience: say how long a step of a migration waits for a table that another transaction holds.
--- Behind a step that waits, everybody else waits too.
-select set_config('lock_timeout', '5s', true);
+-- Behind a step that waits, everybody else waits too. What was set before is noted: the transaction may be a caller's.
+select set_config('holdfast.lock_timeout', current_setting('lock_timeout'), true),
+       set_config('lock_timeout', '5s', true);
 
 -- schema_obstacles: name what would be lost, or would stop a migration, where it makes the table of live jobs anew.
 -- Differs: no migration does so here.
 select null::text where false;
 
 -- schema_unlock: let the next migrator in.
--- The end of the transaction does it.
-select 1;
+-- The end of the transaction does it. Steps of a caller's own may follow until then.
+select set_config('lock_timeout', current_setting('holdfast.lock_timeout', true), true)
+ where current_setting('holdfast.lock_timeout', true) <> '';
 
 -- meta_create: make the table that holds the schema version.
 create table if not exists holdfast_meta (key text primary key, value text not null);

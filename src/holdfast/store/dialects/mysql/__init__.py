@@ -48,20 +48,18 @@ _BUSY: dict[int, errors.BusyReason] = {
     3572: "lock_timeout",
     1020: "serialisation",  # MariaDB: the row has changed since the transaction's snapshot
 }
+# Wrong user, password or database, or a host that may not connect.
+_REFUSED = frozenset({1044, 1045, 1049, 1130, 1698})
 # Connections refused, closed, killed or timed out; a server that shuts down, is read-only after a failover, is not part
-# of its Galera cluster (1047) or was cut off from it in a commit (1180), or does not know our user or database.
+# of its Galera cluster (1047) or was cut off from it in a commit (1180).
 _LOST = frozenset(
     {
         0,
         1040,
-        1044,
-        1045,
         1047,
-        1049,
         1053,
         1077,
         1079,
-        1130,
         1152,
         1158,
         1159,
@@ -100,6 +98,7 @@ class Binding(NamedTuple):
 
 class Mysql(Dialect):
     name: ClassVar[str] = "mysql"
+    shows_holders: ClassVar[str] = "grant process on *.* to the user of this URL"
     ends_holder: ClassVar[Mapping[str, str]] = {"session": "kill {pid}"}
     style: ClassVar[Style] = "format"
     nothing: ClassVar[str] = "do 0"
@@ -239,6 +238,8 @@ class Mysql(Dialect):
             return errors.SchemaMissing(text)
         if code == 2014 and type(cause).__module__.startswith("MySQLdb"):
             return errors.TransactionError(errors.UNREAD)
+        if code in _REFUSED:
+            return errors.AccessRefused(text)
         if code in _LOST or (code is None and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text, data_refused=code in _DATA)

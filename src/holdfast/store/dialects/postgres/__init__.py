@@ -37,6 +37,12 @@ _AS_TEXT = re.compile(r":(\w+)::text::\w+\[\]")
 _AS_JSON = re.compile(r":(\w+)::text::jsonb\b")
 _TIME_AS_TEXT = re.compile(r":(\w+)::text::timestamptz(?!\[)")
 _LOST = ("08", "57P", "53300")
+_REFUSED = ("28", "3D000")
+# libpq gives the server's words alone for a connection that was not made.
+_REFUSAL = re.compile(
+    r'FATAL: +(?:\w+ authentication failed|(?:role|database) ".*" does not exist|no pg_hba\.conf entry|'
+    r'permission denied for database|role ".*" is not permitted to log in)'
+)
 # SQLSTATE classes that speak of the data: data exception, integrity, cardinality, limits, check option, raised by a
 # trigger. All others (disk full, read-only, cancelled, no rights) may pass, and the same write may succeed then.
 _DATA = ("21", "22", "23", "44", "54", "P0")
@@ -257,6 +263,8 @@ class Postgres(Dialect):
             return errors.TransactionAborted()
         if _IN_USE in text and not state:
             return errors.ConnectionInUse()
+        if state.startswith(_REFUSED) or (not state and _REFUSAL.search(text)):
+            return errors.AccessRefused(text)
         if state.startswith(_LOST) or (not state and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text, data_refused=state.startswith(_DATA))

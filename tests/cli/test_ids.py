@@ -1,0 +1,111 @@
+"""Ids by their beginnings, and what a list shows in a narrow terminal."""
+
+import io
+
+import click
+import pytest
+from rich.console import Console
+
+from holdfast.cli import main
+from holdfast.cli.render import Column, beginnings, write_table
+from holdfast.store import Store
+from holdfast.values.ids import id_beginning
+from tests.cli.conftest import Run, add, kill, lines
+
+EARLY, LATE, LATER = (
+    "01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f",
+    "01997a3e-5b1d-7d20-8f4e-0a1b2c3d4e5f",
+    "01997a3e-5b1d-7d21-8f4e-0a1b2c3d4e5f",
+)
+
+
+@pytest.fixture
+def beginning(store: Store) -> str:
+    """What the id of the only job begins with."""
+    [job_id] = add(store)
+    return job_id[:13]
+
+
+def test_a_job_is_named_by_the_beginning_of_its_id(run: Run, app: str, beginning: str) -> None:
+    [job] = lines(run("jobs", "show", beginning, "--app", app, "--json"))
+    assert job["id"].startswith(beginning)
+    assert job["id"] in run("jobs", "retry", beginning.upper().replace("-", ""), "--app", app).stdout
+    assert [one["id"] for one in lines(run("jobs", "list", "--id", beginning, "--app", app, "--json"))] == [job["id"]]
+    run("jobs", "cancel", beginning, "--yes", "--app", app)
+    assert run("jobs", "wait", beginning, "--timeout", "0", "--app", app, code=9).stdout == ""
+
+
+def test_a_dead_letter_is_named_by_the_beginning_of_its_id(run: Run, app: str, store: Store) -> None:
+    [dead] = kill(store)
+    assert dead in run("dead", "show", dead[:15], "--app", app).stdout
+    run("dead", "replay", "--id", dead[:15], "--app", app)
+    [job] = lines(run("jobs", "show", dead, "--app", app, "--json"))
+    assert job["state"] == "pending"
+
+
+def test_a_beginning_of_several_ids_is_refused_and_one_of_none_is_not_found(run: Run, app: str, store: Store) -> None:
+    first, second = sorted(add(store, 2))
+    common = first[: next(n for n in range(36) if first[n] != second[n])].rstrip("-")
+    told = run("jobs", "cancel", common, "--yes", "--app", app, code=2).stderr
+    assert f"several ids begin with {common}: {first}, {second}" in told
+    assert "no job" in run("jobs", "show", "ffffffff", "--app", app, code=5).stderr
+    assert "no job" in run("jobs", "show", "abc", "--app", app, code=5).stderr
+
+
+@pytest.mark.parametrize(
+    "typed, read",
+    [
+        ("01997A3E5b1c7", "01997a3e-5b1c-7"),
+        ("01997a3e-", "01997a3e"),
+        ("019", None),
+        (EARLY, None),
+        ("17 orders", None),
+    ],
+)
+def test_what_begins_an_id_is_written_as_ids_are(typed: str, read: str | None) -> None:
+    assert id_beginning(typed) == read
+
+
+def test_ids_are_cut_to_what_tells_them_apart() -> None:
+    assert beginnings([EARLY, LATE]) == ["01997a3e-5b1c", "01997a3e-5b1d"]
+    assert beginnings([LATE, LATER]) == ["01997a3e-5b1d-7d20", "01997a3e-5b1d-7d21"]
+    assert beginnings(["17", "18"]) == ["17", "18"]
+
+
+@pytest.mark.parametrize("width, shown", [(80, "01997a3e-5b1c"), (200, EARLY)])
+def test_a_narrow_terminal_has_short_ids_and_whole_kinds(width: int, shown: str) -> None:
+    drawn = io.StringIO()
+    columns = [Column("id", whole=True, ids=True), Column("kind"), Column("last error", spare=True)]
+    row = [EARLY, "send_a_reminder_of_an_unpaid_invoice", "ConnectionError: away"]
+    write_table(Console(file=drawn, width=width), columns, [row])
+    last = drawn.getvalue().splitlines()[-1]
+    assert last.split() == [shown, row[1], "ConnectionError:", "away"]
+
+
+def test_a_list_says_when_a_job_runs_next_and_how_it_failed_last(run: Run, app: str, store: Store) -> None:
+    run("enqueue", app, "greet", "name=Ada", "--delay", "90m")
+    kill(store)
+    heads, *shown = run("jobs", "list", "--app", app, "--oldest").stdout.splitlines()
+    assert heads.split()[-3:] == ["NEXT", "LAST", "ERROR"]
+    assert "in 1 h" in shown[0]
+    assert shown[1].endswith("ValueError: no such order")
+
+
+def test_help_tells_defaults(run: Run) -> None:
+    assert "[default: 50;" in run("jobs", "list", "--help").stdout.replace("\n", " ")
+
+    def commands(group: click.Group, context: click.Context) -> None:
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None
+            inner = click.Context(command, parent=context, info_name=name)
+            if isinstance(command, click.Group):
+                commands(command, inner)
+                continue
+            help = " ".join(command.get_help(inner).split())
+            for option in command.params:
+                default = option.default
+                if isinstance(option, click.Option) and isinstance(default, int | float | str) and not option.is_flag:
+                    assert f"[default: {default}" in help or f"default: {default};" in help, (name, option.opts)
+
+    commands(main, click.Context(main, **main.context_settings))
