@@ -223,6 +223,10 @@ def signals_are_sent_once_for_each_thing_that_happens():
         assert said == [("task_started", RUNNING, None)]
         ran(ahead=3700)
         assert said[1:] == [("task_started", RUNNING, None), ("task_finished", FAILED, LookupError)]
+    with heard(compat.task_started, compat.task_finished) as said:
+        tasks.fails_for_good.enqueue()
+        ran()
+        assert said == [("task_started", RUNNING, None), ("task_finished", FAILED, LookupError)]
 
 
 @promise

@@ -10,13 +10,10 @@ from typing import Any, Self
 from holdfast.celery.exceptions import Ignore, MaxRetriesExceededError, Reject
 from holdfast.celery.exceptions import Retry as RetryAsked
 from holdfast.celery.options import TaskOptions
-from holdfast.errors import ConfigError, Fatal, LeaseLost, LeasesLost, SharedTransactionUndone
+from holdfast.errors import ConfigError
 from holdfast.job import Job
 from holdfast.values.failure import type_name, words
 from holdfast.values.retry import Cancel, Duration, Retry, Snooze, seconds
-
-# What says that the attempt is not the handler's to end.
-_PASSED_ON = (Fatal, LeaseLost, LeasesLost, SharedTransactionUndone)
 
 
 class Request:
@@ -90,14 +87,8 @@ class Attempt:
             case Reject(requeue=True):
                 self.value = Snooze(0, str(error))
             case _:
-                self._failed(error)
                 return False
         return True
-
-    def _failed(self, error: BaseException) -> None:
-        """Make an error fatal that is not to be tried again: as Celery has it, only what was named is."""
-        if isinstance(error, Exception) and not (isinstance(error, _PASSED_ON) or self.options.tries_again(error)):
-            raise Fatal(f"{type_name(error)}: {words(error)}") from error
 
 
 def retry(

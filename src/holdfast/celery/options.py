@@ -8,10 +8,11 @@ from __future__ import annotations
 import random as _random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, cast
 
+from holdfast.celery.exceptions import Retry as RetryAsked
 from holdfast.errors import ConfigError
 from holdfast.values.options import LOWEST_PRIORITY, MOST_ATTEMPTS, EnqueueKeywords, only_options
 from holdfast.values.queues import Rate
@@ -142,8 +143,6 @@ class TaskOptions:
     queue: str | None
     # Counts for what `autoretry_for` names, and for attempts that died or took too long.
     retry: Retry
-    retried: tuple[type[BaseException], ...]
-    spared: tuple[type[BaseException], ...]
     max_retries: int | None
     # For `self.retry()` without a countdown.
     retry_seconds: float
@@ -170,13 +169,15 @@ class TaskOptions:
         only_options("retry_kwargs", cast("Mapping[str, object]", tries), ("max_retries", "countdown"))
         limit = tries.get("max_retries", said.get("max_retries", MAX_RETRIES))
         delay = seconds(said.get("default_retry_delay", RETRY_SECONDS), "default_retry_delay")
+        # As Celery has it, an error is tried again only where it is named; `self.retry()` is no error by then.
+        retried = _errors(said.get("autoretry_for", ()), "autoretry_for") or (RetryAsked,)
+        spared = _errors(said.get("dont_autoretry_for", ()), "dont_autoretry_for") or None
+        policy = _policy(said, _attempts(limit), seconds(tries.get("countdown", delay), "countdown"))
         return cls(
             name=said.get("name"),
             bind=bind,
             queue=said.get("queue"),
-            retry=_policy(said, _attempts(limit), seconds(tries.get("countdown", delay), "countdown")),
-            retried=_errors(said.get("autoretry_for", ()), "autoretry_for"),
-            spared=_errors(said.get("dont_autoretry_for", ()), "dont_autoretry_for"),
+            retry=replace(policy, on=retried, never=spared),
             max_retries=limit,
             retry_seconds=delay,
             timeout=_timeout(said),
@@ -186,10 +187,6 @@ class TaskOptions:
             lease=said.get("lease", 30.0),
             rate=rate,
         )
-
-    def tries_again(self, error: BaseException) -> bool:
-        """Tell whether `autoretry_for` means this error."""
-        return isinstance(error, self.retried) and not isinstance(error, self.spared)
 
 
 def _attempts(max_retries: int | None) -> int:

@@ -244,9 +244,8 @@ class Task(Generic[P, R_co]):
             if inspect.iscoroutine(value):
                 value = _waited_for(value)
         except Exception as error:
-            again = self.options.tries_again(error) and (most is None or retries < most)
-            cause = error.__cause__ if isinstance(error, Fatal) and error.__cause__ is not None else error
-            return EagerResult(job_id, "RETRY" if again else FAILURE, cause)
+            again = self.options.retry.retries(error) and (most is None or retries < most)
+            return EagerResult(job_id, "RETRY" if again else FAILURE, error)
         if isinstance(value, Cancel):
             return EagerResult(job_id, REVOKED, Fatal(value.reason))
         return EagerResult(job_id, "RETRY" if isinstance(value, Retry | Snooze) else SUCCESS, value)

@@ -31,6 +31,11 @@ def fails_twice(context):
     return [error.exception_class_path for error in context.task_result.errors]
 
 
+@task(retry=Retry(never=LookupError))
+def fails_for_good() -> None:
+    raise LookupError("nothing there")
+
+
 @task(retry=SLOWLY)
 def fails_slowly():
     raise LookupError("nothing there")

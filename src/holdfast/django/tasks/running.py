@@ -29,7 +29,7 @@ from holdfast.django.tasks.results import as_enqueued, error_of, result_of, task
 from holdfast.errors import Fatal
 from holdfast.handlers import Handler
 from holdfast.job import Job
-from holdfast.values.failure import ErrorRecord, fatal_in
+from holdfast.values.failure import ErrorRecord
 from holdfast.values.retry import Retry
 
 KIND, ASYNC_KIND = "django.task", "django.task.async"
@@ -144,7 +144,8 @@ class Attempt:
         job, now = self.job, timezone.now()
         # A worker that stops, or has lost the lease, cancels a coroutine: the job goes on elsewhere.
         goes_on = job.lost or (isinstance(error, CancelledError) and not job.cancel_requested)
-        if goes_on or not (fatal_in(error) or job.attempt >= job.max_attempts or job.cancel_requested):
+        goes_again = (job.retry or Retry()).retries(error) and job.attempt < job.max_attempts
+        if goes_on or (goes_again and not job.cancel_requested):
             return False
         record = ErrorRecord.of(error, attempt=job.attempt, worker=job.worker, started_at=self._began, failed_at=now)
         noted = error_of({"type": record.type, "traceback": record.traceback})
