@@ -11,7 +11,6 @@ import os
 import random
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from contextlib import closing
@@ -23,7 +22,7 @@ from holdfast import Holdfast, Retry
 from holdfast.demo.crew import Crew, serve
 from tests import servers
 from tests.faults.relay_places import PLACES, Arrival, FilePlace, Place, sink_to
-from tests.faults.shared import DATABASES, backlog, in_sync_style, own_database, until
+from tests.faults.shared import DATABASES, Producer, backlog, in_sync_style, own_database, until
 
 URL, TOLD = "HOLDFAST_URL", "HOLDFAST_RELAY_KILL_TOLD"
 LEASE = 2.0
@@ -80,30 +79,14 @@ class Account:
         return self.away is not None and self.away[0] - UNDER_WAY <= copy.sent <= self.away[1]
 
 
-class Producer(threading.Thread):
+class Publisher(Producer):
     """Publishes in transactions of its own; one in ten is rolled back."""
 
     def __init__(self, hf: Holdfast, account: Account) -> None:
-        super().__init__(daemon=True)
-        self.hf = hf
+        super().__init__(hf, BACKLOG)
         self.account = account
-        self.stopped = threading.Event()
-        self.failure: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            with closing(self.hf.store.dialect.connect(self.hf.url)) as connection:
-                number = 0
-                while not self.stopped.is_set():
-                    if backlog(self.hf.store) > BACKLOG:
-                        time.sleep(0.02)
-                        continue
-                    number += 1
-                    self.publish(connection, number)
-        except BaseException as error:
-            self.failure = error
-
-    def publish(self, connection: Any, number: int) -> None:
+    def produce(self, connection: Any, number: int) -> None:
         key, rolls_back = f"k{number % KEYS}", random.random() < 0.1
         connection.cursor().execute("begin")
         said = self.hf.publish("order.created", number, key=key, tx=connection)
@@ -121,7 +104,7 @@ def kill(url: str, seconds: float, place: Place | None = None, *, restart: bool 
         place.make()
         hf, account = application(url, place.told), Account()
         hf.migrate()
-        producer = Producer(hf, account)
+        producer = Publisher(hf, account)
         crew = Crew("tests.faults.relay_kill", {URL: url, TOLD: json.dumps(place.told)}, Path(folder))
         try:
             producer.start()

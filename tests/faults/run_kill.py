@@ -12,7 +12,6 @@ import os
 import random
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter, defaultdict
 from contextlib import closing
@@ -23,7 +22,7 @@ from typing import Any
 from holdfast import Holdfast, Retry, Run
 from holdfast.demo.crew import Crew, serve
 from holdfast.runs import RunFilter, runs
-from tests.faults.shared import DATABASES, backlog, in_async_style, in_sync_style, own_database, until
+from tests.faults.shared import DATABASES, Producer, backlog, in_async_style, in_sync_style, own_database, until
 
 URL, POSTED = "HOLDFAST_URL", "HOLDFAST_RUN_KILL_FILE"
 LEASE = 3.0
@@ -124,30 +123,14 @@ class Account:
         ]
 
 
-class Producer(threading.Thread):
+class Starter(Producer):
     """Starts runs in transactions of its own, one in ten rolled back; signals each once, and cancels one in twenty."""
 
     def __init__(self, hf: Holdfast, account: Account) -> None:
-        super().__init__(daemon=True)
-        self.hf = hf
+        super().__init__(hf, BACKLOG)
         self.account = account
-        self.stopped = threading.Event()
-        self.failure: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            with closing(self.hf.store.dialect.connect(self.hf.url)) as connection:
-                number = 0
-                while not self.stopped.is_set():
-                    if backlog(self.hf.store) > BACKLOG:
-                        time.sleep(0.02)
-                        continue
-                    number += 1
-                    self.start_some(connection, number)
-        except BaseException as error:
-            self.failure = error
-
-    def start_some(self, connection: Any, number: int) -> None:
+    def produce(self, connection: Any, number: int) -> None:
         order: Any = self.hf.handlers["order@1"]
         names, rolls_back = [f"o{number}-{n}" for n in range(10)], random.random() < 0.1
         connection.cursor().execute("begin")
@@ -177,7 +160,7 @@ def kill(url: str, seconds: float) -> Account:
         with closing(hf.store.dialect.connect(url)) as connection:
             connection.cursor().execute("create table booked (run varchar(100) not null, what varchar(20) not null)")
             connection.commit()
-        producer = Producer(hf, account)
+        producer = Starter(hf, account)
         crew = Crew("tests.faults.run_kill", {URL: url, POSTED: str(posted)}, Path(folder))
         try:
             producer.start()

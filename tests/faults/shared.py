@@ -1,12 +1,14 @@
 """What runs that hurt their workers share: databases of their own, SQL in each driver's style, looks and waits."""
 
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from holdfast import admin
+from holdfast import Holdfast, admin
 from holdfast.admin import Filter
 from holdfast.store import Store
 from tests import servers
@@ -79,3 +81,30 @@ def until(what: str, reached: Callable[[], bool], seconds: float) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {seconds:.0f} s in vain until {what}")
         time.sleep(0.1)
+
+
+class Producer(threading.Thread):
+    """Does something in transactions of its own, again and again, while no more than `most` jobs wait."""
+
+    def __init__(self, hf: Holdfast, most: int) -> None:
+        super().__init__(daemon=True)
+        self.hf = hf
+        self.most = most
+        self.stopped = threading.Event()
+        self.failure: BaseException | None = None
+
+    def produce(self, connection: Any, number: int) -> None:
+        raise NotImplementedError
+
+    def run(self) -> None:
+        try:
+            with closing(self.hf.store.dialect.connect(self.hf.url)) as connection:
+                number = 0
+                while not self.stopped.is_set():
+                    if backlog(self.hf.store) > self.most:
+                        time.sleep(0.02)
+                        continue
+                    number += 1
+                    self.produce(connection, number)
+        except BaseException as error:
+            self.failure = error

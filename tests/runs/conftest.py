@@ -5,6 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import Holdfast
+from tests.runs import noting
+
+
+@pytest.fixture(autouse=True)
+def no_calls() -> None:
+    noting.calls.clear()
 
 
 @pytest.fixture

@@ -14,22 +14,7 @@ from holdfast.testing.inline import run_due, skip
 from holdfast.values.rows import Finish
 from holdfast.worker.run_executor import RunExecutor
 from holdfast.workflows import Workflow
-
-calls: list[Any] = []
-
-
-@pytest.fixture(autouse=True)
-def no_calls() -> None:
-    calls.clear()
-
-
-def note(what: Any) -> Any:
-    calls.append(what)
-    return what
-
-
-def outcomes(hf: Holdfast) -> list[str]:
-    return [one.outcome for one in run_due(hf, raise_errors=False)]
+from tests.runs.noting import calls, note, outcomes
 
 
 def orders(hf: Holdfast) -> Workflow[[], None]:

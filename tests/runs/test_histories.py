@@ -11,22 +11,7 @@ from holdfast import Conflict, Fatal, Holdfast, NonDeterminism, Run
 from holdfast.errors import ConfigError
 from holdfast.testing.inline import replay, run_due, skip
 from holdfast.workflows import History
-
-calls: list[Any] = []
-
-
-@pytest.fixture(autouse=True)
-def no_calls() -> None:
-    calls.clear()
-
-
-def note(what: Any) -> Any:
-    calls.append(what)
-    return what
-
-
-def outcomes(hf: Holdfast) -> list[str]:
-    return [one.outcome for one in run_due(hf, raise_errors=False)]
+from tests.runs.noting import calls, note, outcomes
 
 
 def an_order(hf: Holdfast) -> None:

@@ -11,19 +11,9 @@ import pytest
 
 from holdfast import Holdfast, Job, JobCancelled, JobDead, Run
 from holdfast.testing.inline import run_due
+from tests.runs.noting import calls, note
 
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
-calls: list[Any] = []
-
-
-@pytest.fixture(autouse=True)
-def no_calls() -> None:
-    calls.clear()
-
-
-def note(what: Any) -> Any:
-    calls.append(what)
-    return what
 
 
 def test_a_middleware_is_called_around_each_attempt_of_a_run_and_sees_how_it_came_out(hf: Holdfast) -> None:

@@ -9,18 +9,7 @@ import pytest
 from holdfast import Holdfast, Retry, Run
 from holdfast.testing.inline import run_due, skip
 from holdfast.workflows import loop
-
-calls: list[Any] = []
-
-
-@pytest.fixture(autouse=True)
-def no_calls() -> None:
-    calls.clear()
-
-
-def note(what: Any) -> Any:
-    calls.append(what)
-    return what
+from tests.runs.noting import calls, note
 
 
 def stuck(hf: Holdfast) -> str:

@@ -23,20 +23,10 @@ from holdfast.events import RunParked
 from holdfast.testing.inline import run_due, skip
 from holdfast.worker.work import Work
 from holdfast.workflows import start
+from tests.runs.noting import calls, note
 from tests.runs.test_fuzz_databases import MortalExecutor, one_life, run_to_the_end
 
 PATIENCE = 60.0
-calls: list[Any] = []
-
-
-@pytest.fixture(autouse=True)
-def no_calls() -> None:
-    calls.clear()
-
-
-def note(what: Any) -> Any:
-    calls.append(what)
-    return what
 
 
 async def until(holds: Any) -> None:

@@ -27,28 +27,9 @@ from holdfast import (
 from holdfast.errors import ConfigError
 from holdfast.testing.inline import run_due, skip
 from holdfast.workflows import Workflow
+from tests.runs.noting import anote, calls, note, outcomes
 
 QUICK = Retry(max_attempts=3, first_delay=0.0, jitter=0.0)
-calls: list[Any] = []
-
-
-@pytest.fixture(autouse=True)
-def no_calls() -> None:
-    calls.clear()
-
-
-def note(what: Any) -> Any:
-    calls.append(what)
-    return what
-
-
-async def anote(what: Any) -> Any:
-    calls.append(what)
-    return what
-
-
-def outcomes(hf: Holdfast, **how: Any) -> list[str]:
-    return [one.outcome for one in run_due(hf, raise_errors=False, **how)]
 
 
 def keys(hf: Holdfast, run: str = "r") -> list[str]:

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.table import Table
 
 from holdfast import Holdfast, admin
 from holdfast.admin import Filter
 from holdfast.demo.crew import Crew, Member
+from holdfast.demo.verdict import told
 from holdfast.sinks import Function, Message, Sink
 from holdfast.values.payload import decode_value, encode_value
 
@@ -301,15 +301,4 @@ class Story:
             ),
             ("sent again: only what the killed relay held", len(repeated), repeated <= self.killed),
         ]
-        table = Table(title="What arrived")
-        for title in ("promise", "count", "held"):
-            table.add_column(title)
-        for promise, count, holds in promises:
-            table.add_row(promise, f"{count:,}", "yes" if holds else "NO")
-        self.console.print()
-        self.console.print(table)
-        if not all(holds for _, _, holds in promises):
-            self.console.print("[bold red]A promise was broken.[/]")
-            return 1
-        self.console.print("Every promise held.")
-        return 0
+        return told(self.console, "What arrived", promises)

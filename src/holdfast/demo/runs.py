@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from holdfast import Holdfast, Retry, Run
 from holdfast.demo.crew import Crew
+from holdfast.demo.verdict import told
 from holdfast.runs import drawn, timeline
 
 URL, BANK = "HOLDFAST_URL", "HOLDFAST_DEMO_BANK"
@@ -175,15 +175,4 @@ class Story:
             ("goods reserved, exactly once", reserved, (reserved, left) == (1, 9)),
             ("approvals sent twice and taken once", recorded["signal:approved"], recorded["signal:approved"] == 1),
         ]
-        table = Table(title="What the order did")
-        for title in ("promise", "count", "held"):
-            table.add_column(title)
-        for promise, count, holds in promises:
-            table.add_row(promise, f"{count:,}", "yes" if holds else "NO")
-        self.console.print()
-        self.console.print(table)
-        if not all(holds for _, _, holds in promises):
-            self.console.print("[bold red]A promise was broken.[/]")
-            return 1
-        self.console.print("Every promise held.")
-        return 0
+        return told(self.console, "What the order did", promises)

@@ -261,23 +261,6 @@ class RunDriver(Transactions):
         self._means.writer.add(self, self._entry(place, kind, key, **said))
         return place.seq
 
-    def _entry(
-        self,
-        place: Place,
-        kind: Kind,
-        key: str,
-        *,
-        ok: int = 1,
-        value: str | None = None,
-        op: Operation | None = None,
-        began: float | None = None,
-        ref: str | None = None,
-    ) -> Entry:
-        digest, attempt = (None, 1) if op is None else (op.digest, op.attempt + 1)
-        took = None if began is None else min(2**31 - 1, round((time.monotonic() - began) * 1000))
-        row = Recorded(place.seq, key, kind, ok, value, digest, attempt, self._means.worker, took, ref)
-        return Entry(self._run, self._lease.fence, row)
-
     # Steps
 
     def _spawn(self, key: str, work: Callable[..., Coroutine[Any, Any, None]], *given: Any) -> None:

@@ -33,6 +33,12 @@ class Transactions(RemoteSteps):
     _lock: threading.RLock
 
     @abstractmethod
+    def _failure(self, op: Operation, error: BaseException, began: float) -> tuple[Kind, str]: ...
+    @abstractmethod
+    def _failed(self, op: Operation, error: BaseException, began: float) -> None: ...
+    @abstractmethod
+    def committed(self, row: Recorded) -> None: ...
+
     def _entry(
         self,
         place: Place,
@@ -44,13 +50,11 @@ class Transactions(RemoteSteps):
         op: Operation | None = None,
         began: float | None = None,
         ref: str | None = None,
-    ) -> Entry: ...
-    @abstractmethod
-    def _failure(self, op: Operation, error: BaseException, began: float) -> tuple[Kind, str]: ...
-    @abstractmethod
-    def _failed(self, op: Operation, error: BaseException, began: float) -> None: ...
-    @abstractmethod
-    def committed(self, row: Recorded) -> None: ...
+    ) -> Entry:
+        digest, attempt = (None, 1) if op is None else (op.digest, op.attempt + 1)
+        took = None if began is None else min(2**31 - 1, round((time.monotonic() - began) * 1000))
+        row = Recorded(place.seq, key, kind, ok, value, digest, attempt, self._means.worker, took, ref)
+        return Entry(self._run, self._lease.fence, row)
 
     async def _transact(self, op: Operation) -> None:
         places: list[Place] = []
