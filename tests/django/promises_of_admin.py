@@ -18,6 +18,7 @@ from holdfast import Fatal, admin
 from holdfast.django import hf, lists
 from holdfast.django.models import FinishedJob, Job, Worker
 from holdfast.testing.inline import run_due
+from holdfast.worker import registry
 
 ALL = ("view_job", "view_finishedjob", "retry_job", "cancel_job", "replay_finishedjob", "discard_finishedjob")
 HERE = {"sec-fetch-site": "same-origin"}
@@ -152,6 +153,15 @@ def lists_are_filtered_and_searched():
     assert listed(client, "finishedjob", q=gone) == listed(client, "finishedjob", q=gone.upper()) == [gone]
     assert listed(client, "job", q=waiting[:13]) == [waiting]
     assert listed(client, "finishedjob", q="order:") == listed(client, "job", q="nothing'; --") == []
+
+
+@promise
+def a_worker_that_stopped_is_not_listed_as_dead():
+    hf.store.run(registry.beat("w1", "{}"))
+    hf.store.run(registry.leave("w1"))
+    shown = page(visitor("view_worker"), "worker_changelist")
+    assert "stopped" in shown
+    assert '<td class="field-state">stopped</td>' in shown, shown
 
 
 @promise

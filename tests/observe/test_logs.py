@@ -13,11 +13,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holdfast import Run, logs
+from holdfast import Holdfast, Run, jobs, logs
 from holdfast.cli.logs import JsonLines, Lines
 from tests.observe.test_http import enqueue, place  # noqa: F401 - a fixture
 from tests.worker.stage import Stage
@@ -80,6 +81,25 @@ def test_records_of_handlers_name_their_job_and_others_name_none(stage: Stage, k
             }
     assert kept.about("on a thread")["job_id"] == other.id
     assert set(kept.about("outside").values()) == {""}
+
+
+def test_a_record_names_the_job_that_runs_where_a_thread_is_ahead_of_the_loop() -> None:
+    """A thread takes one quick job after the other, and the loop hears of the ends of several at once."""
+    with Holdfast("sqlite:///:memory:") as hf:
+        for n in range(2):
+            hf.enqueue("quick", {"n": n}, check=False)
+        first, second = hf.store.run(jobs.claim("default", limit=2))
+    slot = object()
+    over = SimpleNamespace(slot=slot, started=1.0, lease=first)
+    runs = SimpleNamespace(slot=slot, started=2.0, lease=second)
+    elsewhere = SimpleNamespace(slot=object(), started=3.0, lease=first)
+    token = logs.spot.set(logs.Spot("w", slot, [over, runs, elsewhere]))
+    try:
+        assert logs.current()["job_id"] == second.job_id
+        over.started = 2.0
+        assert "job_id" not in logs.current(), "a call for both"
+    finally:
+        logs.spot.reset(token)
 
 
 def test_records_of_bulk_handlers_name_the_kind_and_those_of_runs_their_job(stage: Stage, kept: Kept) -> None:

@@ -253,9 +253,14 @@ class FinishedJobAdmin(JobsAdmin):
 class WorkerAdmin(ReadOnlyAdmin):
     """Workers, those that are gone included."""
 
-    list_display = ("id", "status", "queues", "started_at", "seen_at", "stopped_at")
-    fields = readonly_fields = ("id", "status", "started_at", "seen_at", "stopped_at", "about")
+    list_display = ("id", "state", "queues", "started_at", "seen_at", "stopped_at")
+    fields = readonly_fields = ("id", "state", "started_at", "seen_at", "stopped_at", "about")
     ordering = ("-seen_at",)
+
+    @admin.display(description="status")
+    def state(self, row: Any) -> str:
+        """Tell one that stopped by itself from one that fell silent, as `holdfast workers` does."""
+        return "stopped" if row.status == "dead" and row.stopped_at is not None else str(row.status)
 
     @admin.display
     def queues(self, row: Any) -> str:

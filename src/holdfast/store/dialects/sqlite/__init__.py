@@ -118,7 +118,10 @@ class Sqlite(Dialect):
             return None
         text = " ".join(str(cause).split())
         if "locked" in text or "busy" in text:
-            return errors.DatabaseBusy("busy")
+            detail = (
+                "another connection is writing; if that is an open transaction of yours, give its connection as tx="
+            )
+            return errors.DatabaseBusy("busy", detail)
         if isinstance(cause, sqlite3.IntegrityError) and "UNIQUE" in text:
             return errors.UniqueViolation(text)
         if f"no such savepoint: {MARK}" in text:
