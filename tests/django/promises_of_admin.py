@@ -295,6 +295,16 @@ def what_cannot_be_done_is_told():
 
 
 @promise
+def running_now_does_not_replay_what_is_dead():
+    job = dead(1)
+    ada = visitor("view_job", "view_finishedjob", "retry_job", name="ada")
+    kind = "application/x-www-form-urlencoded"
+    ada.post(reverse("admin:holdfast_job_changelist") + f"{job}/act/retry/", follow=True)
+    assert ada.post("/ops/do/retry", f"id={job}&yes=1", kind, headers=HERE).status_code == 403
+    assert state(job) == "dead"
+
+
+@promise
 def the_dashboard_is_for_staff_with_permissions():
     job = dead(1)
     nobody, eve = Client(), visitor(name="eve")

@@ -290,7 +290,7 @@ def a_worker_process_runs_tasks_of_every_queue():
             with transaction.atomic():
                 results = [tasks.add.enqueue(1, 2), tasks.told.enqueue("ahoy"), tasks.found_group.enqueue("crew")]
                 results.append(tasks.fails_twice.enqueue())
-            patience = time.monotonic() + 60
+            patience = time.monotonic() + 150
             while not all(one.is_finished for one in results) and time.monotonic() < patience:
                 time.sleep(0.02)
                 for one in results:

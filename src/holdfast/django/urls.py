@@ -19,12 +19,13 @@ from holdfast.dashboard.access import Actions
 
 # What is asked for each action of the dashboard; all others ask for the last one.
 PERMISSIONS = {
-    "retry": "holdfast.retry_job",
-    "cancel": "holdfast.cancel_job",
-    "replay": "holdfast.replay_finishedjob",
-    "discard": "holdfast.discard_finishedjob",
+    # Its retry replays dead and cancelled jobs, too.
+    "retry": ("holdfast.retry_job", "holdfast.replay_finishedjob"),
+    "cancel": ("holdfast.cancel_job",),
+    "replay": ("holdfast.replay_finishedjob",),
+    "discard": ("holdfast.discard_finishedjob",),
 }
-OPERATE = "holdfast.operate_job"
+OPERATE = ("holdfast.operate_job",)
 _USER = "holdfast.user"
 
 
@@ -33,7 +34,7 @@ def staff(request: Request) -> Access | None:
     user = request.native[_USER]
     if not (user.is_active and user.is_staff and user.has_perm("holdfast.view_job")):
         return None
-    may = [action for action in sorted(ACTIONS) if user.has_perm(PERMISSIONS.get(action, OPERATE))]
+    may = [action for action in sorted(ACTIONS) if user.has_perms(PERMISSIONS.get(action, OPERATE))]
     return Access(user.get_username(), cast("Actions", may))
 
 
