@@ -16,7 +16,7 @@ from django.utils import timezone
 from inner import promise
 from taskshop import tasks
 
-from holdfast import admin
+from holdfast import Retry, admin
 from holdfast.django import hf
 from holdfast.django.tasks import compat
 from holdfast.testing.inline import run_due
@@ -203,6 +203,16 @@ def a_unique_task_is_found_while_it_lives():
     assert row(first).key == "shop:north"
     assert ran() == ["done", "done"]
     assert tasks.report.enqueue("north").id != first.id
+
+
+@promise
+def what_is_said_of_retries_by_using_counts():
+    late = tasks.fails_slowly.using(retry=Retry(4, first_delay=7200, max_delay=7200, jitter=0)).enqueue()
+    ran()
+    ran(ahead=3700)
+    assert (row(late).max_attempts, row(late).attempts) == (4, 1)
+    with raises(compat.InvalidTask, "cannot be said by using"):
+        tasks.fails_slowly.using(retry=Retry(never=LookupError)).enqueue()
 
 
 @promise

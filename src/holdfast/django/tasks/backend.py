@@ -21,7 +21,7 @@ from holdfast.django.tasks.compat import (
     task_enqueued,
 )
 from holdfast.django.tasks.results import result_of
-from holdfast.django.tasks.running import KINDS, handler_for, policy_of, register
+from holdfast.django.tasks.running import KINDS, delays_of, handler_for, policy_of, register
 from holdfast.django.tasks.task import HoldfastTask, check_task, key_of, unique_of
 from holdfast.errors import ConfigError
 from holdfast.values.ids import parse_id
@@ -144,7 +144,8 @@ def _payload(result: Any) -> dict[str, Any]:
     """Return what a job needs to know of its task."""
     at = _aware(result.task.run_after)
     said = {"task": result.task.module_path, "args": result.args, "kwargs": result.kwargs, "backend": result.backend}
-    return said if at is None else said | {"run_after": at.isoformat()}
+    more = {"run_after": None if at is None else at.isoformat(), "delays": delays_of(result.task)}
+    return said | {name: value for name, value in more.items() if value is not None}
 
 
 def _aware(moment: Any) -> Any:

@@ -16,6 +16,7 @@ from django.utils import timezone
 from holdfast import admin
 from holdfast.app import Holdfast
 from holdfast.django.tasks.compat import (
+    InvalidTask,
     InvalidTaskBackend,
     TaskContext,
     TaskResult,
@@ -32,6 +33,8 @@ from holdfast.job import Job
 from holdfast.values.failure import ErrorRecord
 from holdfast.values.retry import Retry
 
+# The first delay, the factor, the longest delay and the jitter of a policy.
+Delays = tuple[float, float, float, float]
 KIND, ASYNC_KIND = "django.task", "django.task.async"
 KINDS = (KIND, ASYNC_KIND)
 
@@ -49,12 +52,18 @@ def handler_for(app: Holdfast, task: Any) -> Handler[..., Any]:
 
 
 def run_task(
-    job: Job, task: str, args: list[Any], kwargs: dict[str, Any], backend: str, run_after: str | None = None
+    job: Job,
+    task: str,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    backend: str,
+    run_after: str | None = None,
+    delays: Delays | None = None,
 ) -> Any:
     """Run one attempt of a task that is a plain function."""
     from holdfast.django import hf
 
-    attempt = Attempt(job, _found(task), args, kwargs, backend, run_after)
+    attempt = Attempt(job, _found(task), args, kwargs, backend, run_after, delays)
     if job.attempt > 1:
         attempt.recall(hf.store.run(admin.read([job.id])))
     task_started.send(sender=attempt.sender, task_result=attempt.result)
@@ -71,12 +80,18 @@ def run_task(
 
 
 async def arun_task(
-    job: Job, task: str, args: list[Any], kwargs: dict[str, Any], backend: str, run_after: str | None = None
+    job: Job,
+    task: str,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    backend: str,
+    run_after: str | None = None,
+    delays: Delays | None = None,
 ) -> Any:
     """Run one attempt of a task that is a coroutine function."""
     from holdfast.django import hf
 
-    attempt = Attempt(job, _found(task), args, kwargs, backend, run_after)
+    attempt = Attempt(job, _found(task), args, kwargs, backend, run_after, delays)
     if job.attempt > 1:
         attempt.recall(await hf.store.arun(admin.read([job.id])))
     await task_started.asend(sender=attempt.sender, task_result=attempt.result)
@@ -103,12 +118,19 @@ class Attempt:
     """One attempt of a task, and its result as the task's context and the receivers of signals see it."""
 
     def __init__(
-        self, job: Job, task: Any, args: list[Any], kwargs: dict[str, Any], backend: str, run_after: str | None
+        self,
+        job: Job,
+        task: Any,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        backend: str,
+        run_after: str | None,
+        delays: Delays | None,
     ) -> None:
         self.job = job
         self.sender = type(_backend(task, backend))
         self.task = as_enqueued(task, backend, job.queue, job.lease.priority, run_after)
-        job.retry = policy_of(self.task)
+        job.retry = policy_of(self.task) if delays is None else Retry(job.max_attempts, *delays)
         self._began = timezone.now()
         self.result = TaskResult(
             task=self.task,
@@ -162,6 +184,20 @@ def policy_of(task: Any) -> Retry:
     """Return how a task is tried again: as it says itself, else as its backend says of all tasks."""
     own: Retry | None = getattr(task, "retry", None)
     return own or getattr(task.get_backend(), "retry", None) or Retry()
+
+
+def delays_of(task: Any) -> Delays | None:
+    """Return the delays that were said by `using(retry=…)`, which a worker does not find in the code.
+
+    Raises: InvalidTask, for exceptions that were said so: classes are not stored.
+    """
+    said: Retry | None = getattr(task, "retry", None)
+    if said is None or said == getattr(task_at(task.module_path), "retry", None):
+        return None
+    if said.chooses:
+        rule = "on= and never= cannot be said by using(): give them to @task, or to all tasks by OPTIONS"
+        raise InvalidTask(f"retry: {rule}.")
+    return said.first_delay, said.factor, said.max_delay, said.jitter
 
 
 def _backend(task: Any, alias: str) -> Any:
