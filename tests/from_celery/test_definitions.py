@@ -214,6 +214,7 @@ def test_what_entries_of_beat_depend_on_may_be_said_after_them(hf: Holdfast) -> 
     app.add_periodic_task(crontab(minute=0, hour=3), report.s(), name="later")
     app.conf.timezone = "Europe/Berlin"
     app.conf.task_default_queue = "slow"
+    assert hf.context.schedules["nightly"].timetable.timezone == "Europe/Berlin"
     app.conf.beat_schedule["yearly"] = {"task": "report", "schedule": crontab(0, 0, "*", 1, 1)}  # type: ignore[index]
     assert hf.sync_schedules() == {"nightly": "created", "later": "created", "yearly": "created"}
     for declared in hf.context.schedules.values():
