@@ -53,6 +53,8 @@ class Context:
     queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])
     # What comes again and again, by name.
     schedules: dict[str, Schedule] = field(default_factory=dict[str, Schedule])
+    # Declares what could not be declared before all modules were imported.
+    late_schedules: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
     # Where events go.
     routes: Routes = field(default_factory=Routes)
     # Where remote steps of runs are dispatched, by name.
@@ -78,6 +80,12 @@ class Context:
     def store(self) -> Store:
         """The application's home, where its own jobs are."""
         return self.stores.home
+
+    def declared_schedules(self) -> dict[str, Schedule]:
+        """Return the schedules for those who store them, with those that were put off until now."""
+        for declare in self.late_schedules:
+            declare()
+        return self.schedules
 
     def queue_options(self, name: str) -> QueueOptions:
         return self.queues.get(name) or QueueOptions(name)

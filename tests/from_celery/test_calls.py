@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, InvalidPayload, JobCancelled, JobDead, LeaseLost, admin
+from holdfast import ConfigError, Fatal, Holdfast, InvalidPayload, JobCancelled, JobDead, LeaseLost, admin
 from holdfast.celery import (
     AsyncResult,
     Celery,
@@ -67,6 +67,9 @@ CANNOT_BE_SAID: dict[str, tuple[Any, str]] = {
     "serializer": ("pickle", "arguments are JSON"),
     "countdwn": (3, "did you mean countdown"),
     "priority": (1000, "priority"),
+    "countdown": ("3", "^countdown: "),
+    "eta": (datetime(2030, 1, 1), "^eta: must have a time zone"),
+    "expires": ("soon", "^expires: "),
 }
 
 
@@ -215,7 +218,59 @@ def test_a_task_that_asks_for_a_retry_gets_it_until_none_is_left(app: Celery, hf
     assert [one.outcome for one in run_due(hf, ahead=11, raise_errors=False)] == ["retried"]
     [last] = run_due(hf, ahead=40, raise_errors=False)
     assert (last.outcome, last.error) == ("dead", "down")
-    assert [error["message"] for error in result.job.errors][:2] == ["ConnectionError: down"] * 2
+    assert [(error["type"], error["message"]) for error in result.job.errors] == [("ConnectionError", "down")] * 3
+
+
+def test_a_retry_inside_an_except_is_recorded_as_the_error_there(app: Celery, hf: Holdfast) -> None:
+    @app.task(bind=True, max_retries=1)
+    def fetch(self: Task[[], None]) -> None:
+        try:
+            raise ConnectionError("down")
+        except ConnectionError:
+            self.retry(countdown=10)
+
+    @app.task(bind=True, max_retries=1)
+    async def afetch(self: Task[[], None]) -> None:
+        try:
+            raise ConnectionError("down")
+        except ConnectionError:
+            self.retry(countdown=10)
+
+    results = [fetch.delay(), afetch.delay()]
+    assert [one.outcome for one in run_due(hf, raise_errors=False)] == ["retried", "retried"]
+    for result in results:
+        assert isinstance(result, AsyncResult)
+        [error] = result.job.errors
+        assert (error["type"], error["message"]) == ("ConnectionError", "down")
+        assert 'raise ConnectionError("down")' in str(error["traceback"])
+        assert "During handling" not in str(error["traceback"])
+    assert [one.outcome for one in run_due(hf, ahead=9, raise_errors=False)] == []
+    assert [one.outcome for one in run_due(hf, ahead=11, raise_errors=False)] == ["dead", "dead"]
+
+
+def test_an_error_that_was_made_for_a_retry_is_told_with_what_led_to_it(app: Celery, hf: Holdfast) -> None:
+    @app.task(bind=True)
+    def fetch(self: Task[[], None]) -> None:
+        try:
+            raise ConnectionError("down")
+        except ConnectionError:
+            raise self.retry(exc=LookupError("no answer"))  # noqa: B904 - which is what people write
+
+    fetch.delay()
+    [ran] = run_due(hf, raise_errors=False)
+    assert (ran.outcome, ran.error) == ("retried", "no answer")
+    trace = str((the_job(hf).last_error or {})["traceback"])
+    assert 'raise ConnectionError("down")' in trace
+    assert 'self.retry(exc=LookupError("no answer"))' in trace
+
+
+def test_a_retry_for_what_is_fatal_is_a_retry(app: Celery, hf: Holdfast) -> None:
+    @app.task(bind=True)
+    def fetch(self: Task[[], None]) -> None:
+        self.retry(exc=Fatal("gone"), countdown=10)
+
+    fetch.delay()
+    assert [one.outcome for one in run_due(hf, raise_errors=False)] == ["retried"]
 
 
 def test_a_retry_may_allow_fewer_tries_than_the_task_but_not_more(app: Celery, hf: Holdfast) -> None:

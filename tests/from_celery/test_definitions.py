@@ -1,12 +1,14 @@
 """What a task is told in its decorator: what it becomes, and what is refused there with what to do instead."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast import ConfigError, Holdfast, Rate
-from holdfast.celery import Celery, crontab, current_app, install, shared_task
+from holdfast.celery import AsyncResult, Celery, crontab, current_app, install, shared_task
+from holdfast.testing.inline import run_due
 
 
 def test_a_bare_task_has_the_name_and_the_retries_that_celery_gives_it(app: Celery) -> None:
@@ -80,6 +82,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"retry_backof": True}, "did you mean retry_backoff"),
     ({"retry_kwargs": {"max_retry": 3}}, "did you mean max_retries"),
     ({"pydantic": True}, "annotate the parameters"),
+    ({"bnd": True}, r"did you mean bind\?"),
+    ({"colour": 1}, "it takes bind, name, "),
 ]
 
 
@@ -166,7 +170,11 @@ SETTINGS = {
     "worker_prefetch_multiplier": "holdfast worker",
     "task_acks_late": "leave it out",
     "task_track_started": "in its decorator",
-    "tsk_routes": "did you mean task_routes",
+    "tsk_routes": r"did you mean task_routes\?",
+    "task_serialiser": r"did you mean task_serializer\?.*arguments are JSON",
+    "task_eager_propagate": r"did you mean task_eager_propagates\?",
+    "task_default_exchange_type": "no exchanges",
+    "colour": "it takes task_always_eager, ",
 }
 
 
@@ -175,7 +183,7 @@ def test_settings_that_mean_nothing_here_say_what_does(name: str) -> None:
     app = Celery("shop")
     with pytest.raises(ConfigError, match=SETTINGS[name]):
         app.conf.update({name: 1})
-    with pytest.raises(ConfigError, match=r"app\.conf\.update"):
+    with pytest.raises(ConfigError, match=r"app\.conf\.update.*got 'django\.conf:settings'"):
         app.config_from_object("django.conf:settings", namespace="CELERY")
 
 
@@ -194,6 +202,67 @@ def test_entries_of_beat_become_schedules(hf: Holdfast) -> None:
     assert (often.job.kind, often.job.payload) == ("report", '{"day":"now"}')
     with pytest.raises(ConfigError, match="a task and a schedule"):
         app.conf.beat_schedule = {"broken": {"task": "report"}}
+
+
+def test_what_entries_of_beat_depend_on_may_be_said_after_them(hf: Holdfast) -> None:
+    app = Celery("shop", holdfast=hf)
+
+    @app.task(name="report")
+    def report() -> None: ...
+
+    app.conf.beat_schedule = {"nightly": {"task": "report", "schedule": crontab(minute=0, hour=2)}}
+    app.add_periodic_task(crontab(minute=0, hour=3), report.s(), name="later")
+    app.conf.timezone = "Europe/Berlin"
+    app.conf.task_default_queue = "slow"
+    assert hf.context.schedules["nightly"].timetable.timezone == "Europe/Berlin"
+    app.conf.beat_schedule["yearly"] = {"task": "report", "schedule": crontab(0, 0, "*", 1, 1)}  # type: ignore[index]
+    assert hf.sync_schedules() == {"nightly": "created", "later": "created", "yearly": "created"}
+    for declared in hf.context.schedules.values():
+        assert (declared.timetable.timezone, declared.job.queue) == ("Europe/Berlin", "slow")
+    app.conf.beat_schedule = {}
+    assert list(hf.context.schedules) == ["later"]
+    with pytest.raises(ConfigError, match="each name is declared once"):
+        app.add_periodic_task(60, report.s(), name="later")
+    with pytest.raises(ConfigError, match="each name is declared once"):
+        app.conf.beat_schedule = {"later": {"task": "report", "schedule": 60.0}}
+
+
+@pytest.mark.parametrize("installed", [True, False], ids=["shared", "app"])
+def test_an_entry_of_beat_may_name_a_task_that_is_defined_later(hf: Holdfast, installed: bool) -> None:
+    entries = {"nightly": {"task": "report", "schedule": 60.0}}
+    app = install(hf, beat_schedule=entries) if installed else Celery("shop", holdfast=hf, beat_schedule=entries)
+    (shared_task if installed else app.task)(name="report")(lambda: None)
+    run_due(hf)
+    assert list(hf.context.schedules) == ["nightly"]
+    assert hf.sync_schedules() == {"nightly": "same"}
+
+
+def test_an_entry_of_beat_whose_task_is_never_defined_is_named_when_it_is_needed(hf: Holdfast) -> None:
+    app = Celery("shop", holdfast=hf, beat_schedule={"nightly": {"task": "shop.report", "schedule": 60.0}})
+    with pytest.raises(ConfigError, match=r"'nightly' calls .* \(import its module.*'shop\.report'"):
+        hf.sync_schedules()
+
+    @app.task(name="shop.reports")
+    def reports() -> None: ...
+
+    with pytest.raises(ConfigError, match=r"'nightly' calls .* \(did you mean 'shop\.reports'\?\)"):
+        asyncio.run(hf.worker().start())
+    with pytest.raises(ConfigError, match="'nightly' calls "):
+        run_due(hf)
+    assert isinstance(reports.delay(), AsyncResult)
+
+
+@pytest.mark.parametrize(
+    "name, advice", [("control", "revoke"), ("on_after_configure", "top"), ("worker_main", "holdfast worker")]
+)
+def test_what_an_application_of_celerys_has_and_ours_has_not_says_what_there_is(name: str, advice: str) -> None:
+    app = Celery("shop")
+    with pytest.raises(ConfigError, match=f"^{name}: .*{advice}"):
+        getattr(app, name)
+    with pytest.raises(ConfigError, match=advice):
+        getattr(current_app, name)
+    with pytest.raises(AttributeError, match="'Celery' object has no attribute 'nonsense'"):
+        _ = app.nonsense  # type: ignore[attr-defined]
 
 
 def test_what_a_task_of_celerys_has_and_ours_has_not_says_what_there_is() -> None:

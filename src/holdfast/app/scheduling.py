@@ -47,11 +47,11 @@ class Schedules(Queues):
 
         What is declared here counts at once, whatever other versions of the application declare.
         """
-        return self.store.run(schedules.sync(self.context.schedules.values()))
+        return self.store.run(schedules.sync(self.context.declared_schedules().values()))
 
     async def async_schedules(self) -> dict[str, Synced]:
         """The async twin of `sync_schedules`."""
-        return await self.store.arun(schedules.sync(self.context.schedules.values()))
+        return await self.store.arun(schedules.sync(self.context.declared_schedules().values()))
 
 
 def _bound(job: object) -> Bound:

@@ -6,14 +6,15 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 from holdfast.app import Holdfast
 from holdfast.celery.attempts import running
 from holdfast.celery.canvas import Signature
+from holdfast.celery.instead import refuse_attribute, refuse_misspelt, refuse_setting
 from holdfast.celery.options import CallKeywords, TaskKeywords, TaskOptions, call_options
 from holdfast.celery.results import AsyncResult, EagerResult, NotInstalled
-from holdfast.celery.schedules import entry, ticks
+from holdfast.celery.schedules import Periodic, entry, not_defined
 from holdfast.celery.tasks import Task, TaskHome
 from holdfast.errors import ConfigError, UnknownKind
 from holdfast.values.options import only_options
@@ -35,22 +36,6 @@ class ConfKeywords(TypedDict, total=False):
 
 
 _CONF = tuple(ConfKeywords.__annotations__)
-# What settings of Celery's are for, by how they begin, and what there is instead.
-_CONF_INSTEAD = {
-    "broker": "there is no broker: jobs are in the database of holdfast=, so leave it out",
-    "backend": "results are kept with the job, so leave it out; hf.queue(name, retention=…) says for how long",
-    "result": "results are kept with the job, so leave it out; hf.queue(name, retention=…) says for how long",
-    "worker": "say it to `holdfast worker`: --concurrency, --processes, --queues",
-    "beat": "every worker keeps the schedules: only beat_schedule is read",
-    "task_queues": "queues need not be declared; hf.queue(name, …) says what belongs to one",
-    "task_acks": "a job has ended when its handler has; leave it out",
-    "task_serializer": "arguments are JSON; leave it out",
-    "accept_content": "arguments are JSON; leave it out",
-    "task": "say it of the task itself, in its decorator",
-    "enable_utc": "times are UTC; leave it out",
-    "imports": "use app.autodiscover_tasks([…]), or import the modules",
-    "include": "use app.autodiscover_tasks([…]), or import the modules",
-}
 
 
 class Conf:
@@ -60,27 +45,26 @@ class Conf:
     task_eager_propagates: bool = False
     task_default_queue: str = "default"
     task_routes: Mapping[str, Any] = {}
-    beat_schedule: Mapping[str, Any] = {}
+    beat_schedule: Mapping[str, Any]
     timezone: str | None = None
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self.__dict__["_changed"] = changed
+        # Its own, which may be filled entry by entry.
+        self.__dict__["beat_schedule"] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _CONF:
-            begins = sorted((one for one in _CONF_INSTEAD if name.startswith(one)), key=len)
-            if begins:
-                raise ConfigError(name, f"is not a setting here: {_CONF_INSTEAD[begins[-1]]}", value)
+            refuse_setting(name, value)
+            refuse_misspelt(name, value, _CONF)
             only_options("app.conf", {name: value}, _CONF)
         self.__dict__[name] = value
         self.__dict__["_changed"](name)
 
     def update(self, settings: Mapping[str, Any] | None = None, **more: Any) -> None:
         """Set several."""
-        # The schedule last: its tasks are to know their queues and the time zone.
-        said = {**(settings or {}), **more}
-        for name in sorted(said, key=lambda one: one == "beat_schedule"):
-            setattr(self, name, said[name])
+        for name, value in {**(settings or {}), **more}.items():
+            setattr(self, name, value)
 
 
 class Celery:
@@ -101,6 +85,13 @@ class Celery:
         self._main = main
         self.tasks: dict[str, AnyTask] = {}
         self._holdfast = Holdfast(holdfast) if isinstance(holdfast, str) else holdfast
+        self._added: dict[str, tuple[Any, Signature]] = {}
+        # Of the schedules that were declared last: their entries, and whether anything has changed since.
+        self._seen: Mapping[str, Any] = {}
+        self._stale = False
+        if self._holdfast is not None:
+            self._periodic = Periodic(self._holdfast)
+            self._holdfast.context.late_schedules.append(self._declare_late)
         self.conf = Conf(self._conf_changed)
         self.conf.update(cast("Mapping[str, Any]", conf))
         if set_as_current:
@@ -108,6 +99,12 @@ class Celery:
 
     def __repr__(self) -> str:
         return f"<Celery {self._main or '(unnamed)'} on {self._holdfast!r}>"
+
+    if not TYPE_CHECKING:
+        # Type checkers are to find what is not there by themselves.
+        def __getattr__(self, name):
+            refuse_attribute(name, self.__dict__.get("_main"))
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def main(self) -> str | None:
@@ -167,6 +164,7 @@ class Celery:
             priority=options.priority,
         )
         register(task.entry)
+        self._stale = True
 
     def _limit(self, task: AnyTask, queue: str, hf: Holdfast) -> None:
         """Give a queue the rate of its task, which must be the only one there."""
@@ -190,19 +188,43 @@ class Celery:
         if name in ("task_routes", "task_default_queue"):
             for task in self.tasks.values():
                 self._register(task, self._holdfast)
-        if name == "beat_schedule":
-            for called, given in self.conf.beat_schedule.items():
-                said = entry(called, given)
+        if name in ("task_routes", "task_default_queue", "timezone", "beat_schedule"):
+            self._declare()
+
+    def _declare(self, *, all_of_them: bool = False) -> None:
+        """Declare the schedules as they are known now, without entries whose task is not defined yet.
+
+        Raises: ConfigError, with `all_of_them` also for those.
+        """
+        self._stale = True
+        calls = dict(self._added)
+        entries = {name: entry(name, given) for name, given in self.conf.beat_schedule.items()}
+        for name, said in entries.items():
+            if name in self._added:
+                raise _taken(name)
+            if said["task"] in self.tasks:
                 options = cast("CallKeywords", {**said.get("options", {})})
                 made = self.signature(said["task"], said.get("args", ()), said.get("kwargs"), **options)
-                self.add_periodic_task(said["schedule"], made, name=called)
+                calls[name] = said["schedule"], made
+            elif all_of_them:
+                raise not_defined(name, said["task"], self.tasks)
+        self._periodic.keep(calls)
+        for name, (schedule, signature) in calls.items():
+            self._periodic.declare(name, schedule, signature, self.conf.timezone)
+        self._stale, self._seen = len(calls) < len(self._added.keys() | entries), dict(entries)
+
+    def _declare_late(self) -> None:
+        # Entries may also have been added to the mapping itself.
+        if self._stale or self._seen != self.conf.beat_schedule:
+            self._declare(all_of_them=True)
 
     def add_periodic_task(self, schedule: Any, signature: Signature, name: str | None = None) -> None:
         """Have a task come again and again: every `schedule` seconds, or by `crontab(…)` in the time zone of `conf`."""
-        when = ticks(schedule)
-        bound = signature.task.bound(signature.args, signature.kwargs, signature.options, {})
-        timezone = self.conf.timezone if "cron" in when else None
-        self.holdfast.schedule(name or repr(signature), bound, timezone=timezone, **when)
+        called = name or repr(signature)
+        if called in self.holdfast.context.schedules or called in self._added:
+            raise _taken(called)
+        self._periodic.declare(called, schedule, signature, self.conf.timezone)
+        self._added[called] = schedule, signature
 
     def autodiscover_tasks(self, packages: Iterable[str] = (), related_name: str = "tasks") -> None:
         """Import the module `tasks` of each of these packages, where there is one."""
@@ -246,11 +268,15 @@ class Celery:
         """Return a job by its id."""
         return AsyncResult(id, self)
 
-    def config_from_object(self, *_: Any, **__: Any) -> None:
+    def config_from_object(self, obj: object, *_: Any, **__: Any) -> None:
         """Refuse to read settings of Celery's, most of which mean nothing here."""
         known = ", ".join(_CONF)
         rule = f"settings of Celery's are not read, since most mean nothing here; app.conf.update(…) takes {known}"
-        raise ConfigError("config_from_object", rule, self.main)
+        raise ConfigError("config_from_object", rule, obj)
+
+
+def _taken(name: str) -> ConfigError:
+    return ConfigError("schedule", "each name is declared once; give this one another", name)
 
 
 def _queue_in(pattern: str, route: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import Any, Self
 from holdfast.celery.exceptions import Ignore, MaxRetriesExceededError, Reject
 from holdfast.celery.exceptions import Retry as RetryAsked
 from holdfast.celery.options import TaskOptions
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.job import Job
 from holdfast.values.failure import type_name, words
 from holdfast.values.retry import Cancel, Duration, Retry, Snooze, seconds
@@ -62,12 +63,13 @@ running: ContextVar[Request | None] = ContextVar("holdfast_celery_request", defa
 
 
 class Attempt:
-    """A `with` block around one call; what leaves it is an outcome of Holdfast's, or in `value`."""
+    """A `with` block around one call; what leaves it is an outcome of Holdfast's, or what `outcome` gives."""
 
     def __init__(self, options: TaskOptions, request: Request) -> None:
         self.options = options
         self.request = request
         self.value: Any = None
+        self._error: BaseException | None = None
 
     def __enter__(self) -> Self:
         self._token: Token[Request | None] = running.set(self.request)
@@ -81,7 +83,7 @@ class Attempt:
             case None:
                 return False
             case RetryAsked():
-                self.value = Retry.after(error.delay, error.reason)
+                self._retry(error)
             case Ignore():
                 self.value = Cancel(str(error) or "ignored")
             case Reject(requeue=True):
@@ -89,6 +91,26 @@ class Attempt:
             case _:
                 return False
         return True
+
+    def _retry(self, asked: RetryAsked) -> None:
+        """Have the job tried again: with the error that it was asked for, which is then told like any other."""
+        policy, job = Retry.after(asked.delay, asked.reason), self.request.job
+        if job is None or not isinstance(asked.error, Exception) or not policy.retries(asked.error):
+            self.value = policy
+        elif isinstance(asked.error, HoldfastError):
+            # One of ours may mean something else to the worker, such as a lease that is lost.
+            self.value = policy
+        else:
+            job.retry, self._error = policy, asked.error
+            if self._error.__traceback__ is None:
+                # Made for the retry, and raised nowhere: it comes from where that was asked for.
+                self._error.__traceback__, self._error.__context__ = asked.__traceback__, asked.__context__
+
+    def outcome(self) -> Any:
+        """Return what the call gave. Raises: the error that a retry was asked for."""
+        if self._error is not None:
+            raise self._error
+        return self.value
 
 
 def retry(
@@ -99,7 +121,9 @@ def retry(
     Raises: `exc`, or MaxRetriesExceededError, when no retry is left; ConfigError for more retries than the job has.
     """
     delay = options.retry_seconds if countdown is None else seconds(countdown, "countdown")
-    said = "" if exc is None else f"{type_name(exc)}: {words(exc)}"
+    # Said inside an `except` it is about the error there, as in Celery.
+    cause = exc or sys.exception()
+    said = "" if cause is None else f"{type_name(cause)}: {words(cause)}"
     if request.called_directly:
         raise exc or RetryAsked(delay, "the task was called as a function, and can only be tried again as a job")
     most = options.max_retries if limit is None else limit
@@ -108,4 +132,4 @@ def retry(
         raise ConfigError("max_retries", rule, limit)
     if most is not None and request.retries >= most:
         raise exc or MaxRetriesExceededError(f"{request.task} has used its {most} retries")
-    return RetryAsked(delay, said)
+    return RetryAsked(delay, said, cause)

@@ -6,10 +6,11 @@ from __future__ import annotations
 class Retry(Exception):
     """Raised by `self.retry(…)`: the job is tried again after `delay` seconds, and this attempt counts."""
 
-    def __init__(self, delay: float, reason: str = "") -> None:
+    def __init__(self, delay: float, reason: str = "", error: BaseException | None = None) -> None:
         super().__init__(f"try again in {delay:g} s" + (f": {reason}" if reason else ""))
         self.delay = delay
         self.reason = reason
+        self.error = error
 
 
 class MaxRetriesExceededError(Exception):

@@ -14,7 +14,7 @@ from typing import Any, TypedDict, cast
 
 from holdfast.celery.exceptions import Retry as RetryAsked
 from holdfast.errors import ConfigError
-from holdfast.values.options import LOWEST_PRIORITY, MOST_ATTEMPTS, EnqueueKeywords, only_options
+from holdfast.values.options import LOWEST_PRIORITY, MOST_ATTEMPTS, EnqueueKeywords, moment_of, only_options
 from holdfast.values.queues import Rate
 from holdfast.values.retry import Duration, Retry, is_number, seconds, whole
 
@@ -82,7 +82,7 @@ class CallKeywords(TypedDict, total=False):
     idempotency_key: str | None
 
 
-_TASK = tuple(TaskKeywords.__annotations__)
+_TASK = ("bind", *TaskKeywords.__annotations__)
 _CALL = tuple(CallKeywords.__annotations__)
 
 # What a task cannot say, and what there is instead.
@@ -234,6 +234,12 @@ def _priority(value: object) -> int | None:
     return None if value is None else whole(cast("int", value), "priority", LOWEST_PRIORITY, -LOWEST_PRIORITY)
 
 
+def _eta(value: object) -> datetime | float | None:
+    if value is not None and not isinstance(value, datetime):
+        raise ConfigError("eta", "must be a datetime with a time zone; for seconds from now say countdown=", value)
+    return None if value is None else moment_of(value, "eta")
+
+
 def _json_only(serializer: object) -> None:
     if serializer not in (None, "json"):
         rule = "arguments are JSON here: annotate the parameters, or convert what JSON has no form for"
@@ -254,7 +260,7 @@ def call_options(call: str, said: CallKeywords) -> EnqueueKeywords:
     countdown, eta = said.get("countdown"), said.get("eta")
     if countdown is not None and eta is not None:
         raise ConfigError("eta", "cannot be said together with countdown", eta)
-    kept: dict[str, Any] = {"run_after": eta if countdown is None else countdown}
+    kept: dict[str, Any] = {"run_after": _eta(eta) if countdown is None else seconds(countdown, "countdown")}
     for name in ("expires", "queue", "priority", "headers", "key", "unique", "idempotency_key"):
         kept[name] = said.get(name)
     _priority(said.get("priority"))

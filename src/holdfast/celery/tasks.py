@@ -258,12 +258,12 @@ class Task(Generic[P, R_co]):
             return self._awaited(attempt)
         with attempt:
             attempt.value = self.run(*self._own, *given.args, **given.kwargs)
-        return attempt.value
+        return attempt.outcome()
 
     async def _awaited(self, attempt: Attempt) -> Any:
         with attempt:
             attempt.value = await self.run(*self._own, *attempt.request.args, **attempt.request.kwargs)
-        return attempt.value
+        return attempt.outcome()
 
     def _entry(self) -> Callable[..., Any]:
         """Make what the worker calls: it takes all arguments by name, and the job."""

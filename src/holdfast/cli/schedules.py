@@ -79,7 +79,7 @@ def list_command(name: str | None, runs: int, as_json: bool) -> None:
 def _declared() -> list[str]:
     """Name the schedules in the code of the application, where --app says which one that is."""
     name = current().app
-    return list(load_app(name).context.schedules) if name else []
+    return list(load_app(name).context.declared_schedules()) if name else []
 
 
 def _not_stored(names: Iterable[str]) -> str:
@@ -305,7 +305,7 @@ def sync(app_name: str, actor: str | None, as_json: bool) -> None:
     """
     with load_app(app_name) as holdfast:
         require_tables(holdfast.store)
-        declared = holdfast.context.schedules.values()
+        declared = holdfast.context.declared_schedules().values()
         answer = holdfast.store.run(flows.sync(declared, actor=actor_name(actor)))
     if as_json:
         return print_json({"name": name, "what": what} for name, what in answer.items())

@@ -107,7 +107,7 @@ async def arun_due(
     """The async twin of `run_due`."""
     if not own_database:
         await acheck_database(app)
-    if app.context.schedules:
+    if app.context.declared_schedules():
         await app.async_schedules()
     before = app.store.now
     wait = timedelta(seconds=seconds(ahead, "ahead"))

@@ -175,9 +175,9 @@ class EnqueueOptions:
         if self.max_attempts is not None:
             whole(self.max_attempts, "max_attempts", 1, MOST_ATTEMPTS)
         if self.run_after is not None:
-            object.__setattr__(self, "run_after", _moment(self.run_after, "run_after"))
+            object.__setattr__(self, "run_after", moment_of(self.run_after, "run_after"))
         if self.expires is not None:
-            object.__setattr__(self, "expires", _moment(self.expires, "expires", at_least=0.001))
+            object.__setattr__(self, "expires", moment_of(self.expires, "expires", at_least=0.001))
         if self.headers is not None:
             object.__setattr__(self, "headers", header_map(self.headers))
         if self.after is not None:
@@ -222,7 +222,7 @@ class EnqueueOptions:
     @property
     def expiry(self) -> str | None:
         """What the job's headers say of when it expires."""
-        return None if self.expires is None else header_of(_moment(self.expires, "expires"))
+        return None if self.expires is None else header_of(moment_of(self.expires, "expires"))
 
     def merged(self, other: EnqueueOptions) -> EnqueueOptions:
         """Return these options with whatever `other` says instead."""
@@ -253,7 +253,8 @@ _NOT_WITH_DEBOUNCE = {
 }
 
 
-def _moment(value: datetime | timedelta | float, field: str, *, at_least: float = 0.0) -> datetime | float:
+def moment_of(value: datetime | timedelta | float, field: str, *, at_least: float = 0.0) -> datetime | float:
+    """Read a moment: seconds from now, or a datetime, which is returned in UTC. Raises: ConfigError for `field`."""
     if not isinstance(value, datetime):
         return seconds(value, field, at_least=at_least)
     if value.utcoffset() is None:
