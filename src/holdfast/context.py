@@ -48,6 +48,8 @@ class Context:
     hooks: Hooks = field(default_factory=Hooks)
     # What a framework wants done around each call, such as a look after its connections.
     care: Care | None = None
+    # How the command line is called there; None: by its own name, and with the application.
+    program: str | None = None
     # What makes spans of attempts; None: nobody asked for them.
     tracing: Tracing | None = None
     queues: dict[str, QueueOptions] = field(default_factory=dict[str, QueueOptions])

@@ -28,6 +28,13 @@ def test_it_overwrites_nothing(run: Run, place: Path) -> None:
     assert not (place / "shop.py").exists()
 
 
+def test_the_hint_names_a_directory_that_is_free(run: Run) -> None:
+    run("init", "shop")
+    assert "`holdfast init shop2`" in run("init", "shop", code=6).stderr
+    run("init", "shop2")
+    assert "`holdfast init shop3`" in run("init", "shop2", code=6).stderr
+
+
 def test_a_file_in_the_way_is_wrong_usage(run: Run, place: Path) -> None:
     (place / "shop").write_text("a file")
     run("init", "shop", code=2)

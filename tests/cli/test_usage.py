@@ -1,6 +1,7 @@
 """How the command line meets wrong input: one line that helps, a documented exit code, and never a password."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,6 +59,47 @@ def test_the_version_is_told(run: Run) -> None:
 
 def test_an_unknown_command_is_wrong_usage(run: Run) -> None:
     assert "No such command 'frob'" in run("frob", code=2).stderr
+
+
+def test_a_misspelt_command_is_asked_for(run: Run) -> None:
+    assert "did you mean worker" in run("wroker", code=2).stderr
+    assert run("jobs", "lits", code=2).stderr.lower().count("did you mean") == 1
+
+
+def test_an_application_in_the_place_of_no_argument_is_told_to_be_an_option(run: Run) -> None:
+    assert "hint: say --app shop:hf" in run("jobs", "list", "shop:hf", code=2).stderr
+    assert "hint: say --app shop:hf" in run("migrate", "apply", "shop:hf", code=2).stderr
+    assert "--app" not in run("jobs", "list", "shop", code=2).stderr
+    assert "--app" not in run("worker-alive", "file", "shop:hf", code=2).stderr
+
+
+def in_a_framework(*words: str) -> str:
+    known = shared.Settings(app="holdfast.django:hf", program="manage.py holdfast", migrate="manage.py migrate")
+    return CliRunner().invoke(main, words, obj=known, prog_name="manage.py holdfast").output
+
+
+@pytest.mark.parametrize("words", [words for words, _ in commands()])
+def test_help_in_a_framework_shows_what_can_be_typed_there(words: str) -> None:
+    shown = in_a_framework(*words.split(), "--help")
+    told, _, more = shown.partition("Example:")
+    examples = more.partition("Options:")[0]
+    assert f"manage.py holdfast {words.split()[0]}" in examples
+    assert re.findall(r"(?<!manage\.py )holdfast [a-z]|shop:hf|--app|--url", examples) == []
+    assert re.findall(r"\bAPP\b|shop:hf", told) == []
+
+
+def test_help_outside_of_a_framework_stays_as_it_is(run: Run) -> None:
+    in_a_framework("worker", "--help")
+    assert "holdfast worker shop:hf --queues" in run("worker", "--help").stdout
+
+
+def test_a_framework_needs_no_application_to_be_named() -> None:
+    assert "leave it out" in in_a_framework("jobs", "list", "shop:hf")
+
+
+def test_a_state_that_there_is_not_is_told_by_its_option(run: Run, url: str) -> None:
+    run("migrate", "apply", "--url", url)
+    assert "error: --state: must be among" in run("jobs", "list", "--state", "finished", "--url", url, code=2).stderr
 
 
 @pytest.mark.parametrize("password", [SECRET, f"@{SECRET}", f"{SECRET}/x", f"a b{SECRET}", f"100%{SECRET}"])
@@ -230,7 +272,7 @@ def test_what_nobody_expected_is_one_line_and_code_1(run: Run, app: str, monkeyp
 
 def test_a_missing_driver_says_what_to_install(run: Run, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    told = run("jobs", "list", "--url", "postgresql://app@127.0.0.1/x", code=1).stderr
+    told = run("jobs", "list", "--url", "postgresql://app@127.0.0.1/x", code=2).stderr
     assert told.startswith("error: The driver psycopg cannot be imported: ")
     assert 'pip install "holdfast-db[postgres]"' in told
 

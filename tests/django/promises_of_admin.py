@@ -314,6 +314,7 @@ def the_dashboard_is_for_staff_with_permissions():
     text = ada.get("/ops/jobs").content.decode()
     assert "charge" in text
     assert 'href="/ops/queues"' in text
+    assert "<code>manage.py holdfast worker</code>" in ada.get("/ops/").content.decode()
     kind = "application/x-www-form-urlencoded"
     assert ada.post("/ops/do/pause", "queue=mail", kind, headers=HERE).status_code == 403
     answer = ada.post("/ops/do/replay", f"id={job}&yes=1", kind, headers=HERE)

@@ -13,11 +13,13 @@ from tests.django.test_promises import manage
 def test_every_command_is_there_with_its_exit_code_and_names_itself(sqlite_url: str) -> None:
     missing = manage(sqlite_url, "holdfast", "jobs", "list")
     assert missing.returncode == 3
-    assert "manage.py holdfast migrate apply`" in missing.stderr
+    assert "`manage.py migrate`" in missing.stderr
     assert "--app" not in missing.stderr
     assert manage(sqlite_url, "migrate", "--verbosity", "0").returncode == 0
     added = manage(sqlite_url, "holdfast", "enqueue", "count_orders")
     assert added.returncode == 0, added.stderr
+    seen = manage(sqlite_url, "holdfast", "top", "--once")
+    assert "`manage.py holdfast worker --queues default`" in seen.stdout, seen.stderr
     unknown = manage(sqlite_url, "holdfast", "enqueue", "count_ordesr")
     assert (unknown.returncode, "count_orders" in unknown.stderr) == (2, True), unknown.stderr
 

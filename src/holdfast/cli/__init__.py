@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from holdfast.cli.shared import Settings, connection_options, failure_of, hidden
+from holdfast.cli.usage import hint_for, in_framework
 
 COMMANDS = (
     "demo",
@@ -52,9 +53,9 @@ Start here:
   python shop.py                     make its tables and enqueue a first job
   holdfast worker shop:hf            run it, until Ctrl-C
 
-The database is named by --url, by --app module:attribute, or by HOLDFAST_URL. Exit codes: 0 ok, 1 unexpected error,
-2 wrong usage, 3 tables missing or of another version, 4 database not reached, 5 not found, 6 action does not apply,
-7 doctor found problems, 8 job dead, 9 job cancelled, 10 waited too long."""
+HOLDFAST_URL names a database. Exit codes: 0 ok, 1 unexpected error, 2 wrong usage, 3 no or other tables,
+4 database not reached, 5 not found, 6 conflict, 7 doctor found problems, 8 job dead, 9 job cancelled,
+10 waited too long."""
 
 
 class Root(click.Group):
@@ -68,7 +69,8 @@ class Root(click.Group):
             return None
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(importlib.import_module(f"holdfast.cli.{name}"), name)
-        return command
+        settings = ctx.find_object(Settings)
+        return in_framework(command) if settings is not None and settings.program else command
 
     def invoke(self, ctx: click.Context) -> Any:
         # Made here, so that every command below shares one.
@@ -77,7 +79,9 @@ class Root(click.Group):
             return super().invoke(ctx)
         except click.ClickException as error:
             # It quotes what was typed, and a URL may stand where none is expected.
-            error.message = hidden(error.message)  # type: ignore[misc]  # click reads it from the instance
+            hint = hint_for(error) if isinstance(error, click.UsageError) else ""
+            said = f"{error.message}\nhint: {hint}" if hint else error.message
+            error.message = hidden(said)  # type: ignore[misc]  # click reads it from the instance
             raise
         except (click.exceptions.Exit, click.Abort):
             raise

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from holdfast.cli.shared import (
+    AppArgument,
     Exit,
     Failure,
     actor_name,
@@ -32,7 +33,7 @@ PASSWORD, TOKEN = "HOLDFAST_DASHBOARD_PASSWORD", "HOLDFAST_DASHBOARD_TOKEN"
 
 
 @click.command(short_help="Look at the work in a browser, and act on it.")
-@click.argument("named", metavar="[APP]", required=False)
+@click.argument("named", cls=AppArgument, metavar="[APP]", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
 @click.option(
@@ -108,7 +109,8 @@ def dashboard(
 
 
 def application_of(named: str | None) -> Holdfast:
-    name = named or current().app
+    # Kept for what is told later: commands to type are written with it.
+    name = current().app = named or current().app
     return load_app(name) if name else plain_app()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import click
@@ -118,7 +119,7 @@ def init(directory: Path) -> None:
         raise Failure(
             f"{directory} has {' and '.join(taken)} already; nothing was written",
             Exit.CONFLICT,
-            "give another directory: holdfast init shop",
+            f"give another directory: `holdfast init {_free_name()}`",
         )
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in FILES.items():
@@ -130,3 +131,8 @@ def init(directory: Path) -> None:
     if directory != Path("."):
         click.echo(f"  cd {directory}")
     click.echo("  python shop.py\n  holdfast worker shop:hf\n  holdfast jobs list --app shop:hf")
+
+
+def _free_name() -> str:
+    names = (f"shop{number}" if number > 1 else "shop" for number in count(1))
+    return next(name for name in names if not Path(name).exists())

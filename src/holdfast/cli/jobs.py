@@ -36,6 +36,7 @@ from holdfast.cli.shared import (
     connection_options,
     current,
     failure_of,
+    in_options,
     json_option,
     looks,
     require_tables,
@@ -122,7 +123,7 @@ def list_command(
       holdfast jobs list --since 1h --json --url sqlite:///shop.db | jq -r .id
     """
     wanted = Wanted(created_after=since, created_before=until, **said)
-    with open_desk() as at:
+    with open_desk() as at, in_options():
         found = at.found(at.desk.rows, wanted, limit, after, not oldest)
         told = [f"{name}: {words or 'empty'}; --store {name} lists it" for name, words in told_of(at, TOLD_COUNTS)]
     print_jobs(found, as_json, **at.label)

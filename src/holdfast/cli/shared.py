@@ -27,6 +27,7 @@ import click
 from holdfast import errors
 from holdfast.errors import HoldfastError
 from holdfast.values.urls import MASK, redact, shown
+from holdfast.values.words import without_application
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -68,6 +69,7 @@ _EXITS: tuple[tuple[type[Exception], Exit], ...] = (
     (errors.LeaseLost, Exit.CONFLICT),
     (errors.UniqueViolation, Exit.CONFLICT),
     (errors.ConfigError, Exit.USAGE),
+    (errors.DriverMissing, Exit.USAGE),
     (errors.UnknownKind, Exit.USAGE),
     (errors.PayloadError, Exit.USAGE),
 )
@@ -140,6 +142,8 @@ class Settings:
     verbose: bool = False
     # How the command line was called, where a framework's own is around it and says which application.
     program: str | None = None
+    # What makes the tables there, where that is a command of the framework's.
+    migrate: str | None = None
     # What --store names, when it is not our own jobs.
     named: str | None = None
     # Modules to import beside the application: they register handlers.
@@ -202,7 +206,7 @@ class AppArgument(click.Argument):
         known = _framework(ctx)
         if known is None:
             return super().handle_parse_result(ctx, opts, args)
-        ctx.params["app_name"] = known.app
+        ctx.params[str(self.name)] = known.app
         return known.app, args
 
     def get_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -223,16 +227,23 @@ def typed(text: str) -> str:
 
     One that the environment names is left out, because it names it for them, too.
     """
-    program = current().program
-    written = _in_framework if program else _typed
-    return re.sub(r"`holdfast ([^`]+)`", lambda found: f"`{program or 'holdfast'} {written(found[1])}`", text)
+    written = _in_framework if current().program else _typed
+    return re.sub(r"`holdfast ([^`]+)`", lambda found: f"`{written(found[1])}`", text)
 
 
 def _in_framework(command: str) -> str:
-    return re.sub(r" APP\b| --app \S+", "", command)
+    settings = current()
+    command = without_application(command)
+    if command == "migrate apply" and settings.migrate:
+        return settings.migrate
+    return f"{settings.program} {command}"
 
 
 def _typed(command: str) -> str:
+    return f"holdfast {_with_database(command)}"
+
+
+def _with_database(command: str) -> str:
     settings = current()
     name = settings.app or os.environ.get("HOLDFAST_APP")
     option = " --app module:attribute" if command.endswith(" --app module:attribute") else ""

@@ -15,7 +15,7 @@ import click
 from holdfast.cli.dashboard import application_of
 from holdfast.cli.parse import DURATION
 from holdfast.cli.render import age, clean, one_line, plural
-from holdfast.cli.shared import connection_options, hidden, require_tables
+from holdfast.cli.shared import AppArgument, connection_options, hidden, require_tables, typed
 from holdfast.dashboard.reading import NEWEST, Overview, history, overview
 from holdfast.dashboard.setting import Setting
 from holdfast.dashboard.talk import run
@@ -32,7 +32,7 @@ SPARKS = "▁▂▃▄▅▆▇█"
 
 
 @click.command(short_help="Watch queues, dead letters and workers in a terminal.")
-@click.argument("named", metavar="[APP]", required=False)
+@click.argument("named", cls=AppArgument, metavar="[APP]", required=False)
 @click.option("--every", type=DURATION, default="2", show_default=True, help="How often to look.")
 @click.option("--once", is_flag=True, help="Print it once, as in a pipe.")
 @click.option("--json", "as_json", is_flag=True, help="Print it once, as one JSON object.")
@@ -89,7 +89,7 @@ def lines_of(seen: Overview, told: History) -> list[str]:
         lines += _plain(title, columns, rows)
     for one in seen.trouble[:FINDINGS]:
         lines.append(f"{one.severity}  {one.check}: {hidden(clean(one.seen))}")
-        lines += [f"         {clean(one.do)}"] if one.do else []
+        lines += [f"         {clean(typed(one.do))}"] if one.do else []
     return lines if seen.trouble else [*lines, "nothing needs somebody"]
 
 

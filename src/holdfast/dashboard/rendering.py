@@ -15,10 +15,11 @@ from holdfast.dashboard.search import said
 from holdfast.dashboard.setting import Setting
 from holdfast.dashboard.visit import Visit
 from holdfast.errors import ConfigError
-from holdfast.values.words import age, one_line, plural, span
+from holdfast.values.words import age, one_line, plural, span, without_application
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from jinja2.runtime import Context
 
 # The way through the pages, with the key that leads there after `g`.
 PAGES = (
@@ -40,7 +41,7 @@ LONGEST_VALUE = 20_000
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
     except ImportError as error:
         rule = "the dashboard needs jinja2: pip install 'holdfast-db[dashboard]'"
         raise ConfigError("dashboard", rule, "jinja2") from error
@@ -53,7 +54,7 @@ def _environment() -> Environment:
     )
     made.filters |= {"age": age, "one_line": one_line, "clock": clock, "pretty": pretty, "number": number, "iso": iso}
     made.filters |= {"span": span, "moment_of": moment_of, "measure": measure, "flat": flat}
-    made.filters["commands"] = commands
+    made.filters["commands"] = pass_context(commands)
     made.globals |= {"plural": plural, "search": said}
     return made
 
@@ -86,6 +87,7 @@ def _page(setting: Setting, request: Request, template: str, title: str, status:
         "static": lambda name: link(request.base, address(name)),
         "redaction": setting.redaction,
         "database": setting.store.dialect.name,
+        "program": setting.context.program,
     }
     text = _environment().get_template(template).render(shown | told)
     return guarded(Response(status, text.encode("utf-8", "replace")))
@@ -117,15 +119,22 @@ def pretty(value: Any) -> str:
     return f"{text[:LONGEST_VALUE]}\n… {len(text) - LONGEST_VALUE:,} more characters"
 
 
-def commands(text: str) -> Any:
-    """Write what stands in backticks as code; everything is escaped."""
+def commands(page: Context, text: str) -> Any:
+    """Write what stands in backticks as code, commands as they are typed here; everything is escaped."""
     from markupsafe import Markup, escape
 
+    program = page["program"]
     parts = [
-        escape(part) if place % 2 == 0 else Markup("<code>{}</code>").format(part)
+        escape(part) if place % 2 == 0 else Markup("<code>{}</code>").format(_typed(part, program))
         for place, part in enumerate(text.split("`"))
     ]
     return Markup("").join(parts)
+
+
+def _typed(code: str, program: str | None) -> str:
+    if program is None or not code.startswith("holdfast "):
+        return code
+    return without_application(f"{program} {code.removeprefix('holdfast ')}")
 
 
 def flat(value: Any) -> str:

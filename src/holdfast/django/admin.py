@@ -58,7 +58,7 @@ class JobsAdmin(ReadOnlyAdmin):
     list_filter = (QueueFilter, KindFilter, StateFilter)
     # Not what is searched, which `get_search_results` says: only that there is a search.
     search_fields = ("id", "key")
-    search_help_text = "An id, or eight digits or more of its beginning; else a key."
+    search_help_text = "An id, or eight digits or more of its beginning (a minute shares the first eight); else a key."
     redaction = Redaction()
     states: ClassVar[tuple[str, ...]] = ()
     deeds: ClassVar[tuple[Deed, ...]] = ()

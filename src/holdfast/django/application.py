@@ -15,6 +15,8 @@ from holdfast.django.store import DjangoStore
 from holdfast.store import Store
 from holdfast.values.options import StoreKeywords
 
+PROGRAM = "manage.py holdfast"
+
 
 class DjangoHoldfast(Holdfast):
     """A Holdfast on an alias of `DATABASES`, and on Django's own connections to it."""
@@ -23,6 +25,7 @@ class DjangoHoldfast(Holdfast):
         self.alias = alias
         super().__init__(url_of(connections[alias]), **options)
         self.context.care = ConnectionCare()
+        self.context.program = PROGRAM
 
     def _open(self, url: str) -> Store:
         return DjangoStore(self.alias, self.options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 
@@ -50,3 +51,8 @@ def one_line(value: object, limit: int = 120) -> str:
 def plural(count: int, singular: str, several: str | None = None) -> str:
     """1 job, 2 jobs."""
     return f"{count:,} {singular if count == 1 else several or singular + 's'}"
+
+
+def without_application(command: str) -> str:
+    """Write a command as it is typed where a framework says which application it is for."""
+    return re.sub(r" APP\b| --app \S+", "", command)

@@ -12,9 +12,10 @@ from django.db import connections
 
 from holdfast.cli import main
 from holdfast.cli.shared import Settings
+from holdfast.django.application import PROGRAM
 
 APP = "holdfast.django:hf"
-PROGRAM = "manage.py holdfast"
+MIGRATE = "manage.py migrate"
 
 
 class Command(BaseCommand):
@@ -51,7 +52,7 @@ def _close_connections() -> None:
 
 
 def _settings() -> Settings:
-    return Settings(app=APP, program=PROGRAM)
+    return Settings(app=APP, program=PROGRAM, migrate=MIGRATE)
 
 
 def _without_djangos(words: list[str]) -> list[str]:
