@@ -202,7 +202,7 @@ class Job:
         return await self._store.arun(chains.parents_of(self.id))
 
     def progress(self, value: Any) -> None:
-        """Store how far the job is: any JSON value. Raises: LeaseLost."""
+        """Store how far the job is: any JSON value. Raises: LeaseLost; Conflict after `complete`."""
         self._store.apart().run(self._progress(value))
 
     async def aprogress(self, value: Any) -> None:
@@ -212,6 +212,9 @@ class Job:
     def _progress(self, value: Any) -> Flow[None]:
         if not self._source.ours:
             raise Conflict(f"The tables of {self._source.name} have no place for progress.")
+        if self.completing and not self.settled:
+            # The row is locked by the handler's own transaction, which would wait here for itself.
+            raise Conflict(f"Job {self.id} is complete; call job.progress(…) before job.complete(…).")
         return jobs.progress(self.lease, encode_value(value, "progress"))
 
     def _completion(self, result: Any) -> Flow[None]:

@@ -6,6 +6,7 @@ An application keeps its hooks in `Hooks`; each worker, and each `run_due` of a 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import typing
 from collections.abc import (
@@ -91,10 +92,23 @@ class Hook:
     async def _entered(self, block: Any, stack: AsyncExitStack) -> Any:
         if hasattr(type(block), "__aenter__"):
             value = await block.__aenter__()
-        else:
-            value = await asyncio.to_thread(block.__enter__)
-        stack.push_async_callback(self._end, block)
-        return value
+            stack.push_async_callback(self._end, block)
+            return value
+        # A thread cannot be cancelled: what it opens after the start was called off has to be ended, too. It is a
+        # future and no task, which the end of an event loop would cancel.
+        work = contextvars.copy_context().run
+        opening = asyncio.get_running_loop().run_in_executor(None, work, block.__enter__)
+        called_off: asyncio.CancelledError | None = None
+        while not opening.done():
+            try:
+                await asyncio.wait([opening])
+            except asyncio.CancelledError as error:
+                called_off = error
+        if opening.exception() is None:
+            stack.push_async_callback(self._end, block)
+        if called_off is not None:
+            raise called_off
+        return opening.result()
 
     async def _end(self, block: Any) -> None:
         """Run what follows the `yield`; what it raises is told, and keeps no other hook from its end."""

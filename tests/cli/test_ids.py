@@ -35,6 +35,24 @@ def test_a_job_is_named_by_the_beginning_of_its_id(run: Run, app: str, beginning
     assert run("jobs", "wait", beginning, "--timeout", "0", "--app", app, code=9).stdout == ""
 
 
+def test_a_whole_id_may_be_written_without_hyphens(run: Run, app: str, store: Store) -> None:
+    job_id, _ = add(store, 2)
+    bare = job_id.replace("-", "")
+    [job] = lines(run("jobs", "show", bare, "--app", app, "--json"))
+    assert job["id"] == job_id
+    assert job_id in run("jobs", "retry", bare.upper(), "--app", app).stdout
+    assert "no job" in run("jobs", "show", "f" * 32, "--app", app, code=5).stderr
+
+
+def test_nothing_is_retried_where_one_of_the_ids_could_be_several(run: Run, app: str, store: Store) -> None:
+    [dead] = kill(store)
+    first, second = sorted(add(store, 2))
+    common = first[: next(n for n in range(36) if first[n] != second[n])].rstrip("-")
+    assert "several ids begin with" in run("jobs", "retry", dead, common, "--app", app, code=2).stderr
+    [job] = lines(run("jobs", "show", dead, "--app", app, "--json"))
+    assert job["state"] == "dead"
+
+
 def test_a_dead_letter_is_named_by_the_beginning_of_its_id(run: Run, app: str, store: Store) -> None:
     [dead] = kill(store)
     assert dead in run("dead", "show", dead[:15], "--app", app).stdout
@@ -59,6 +77,9 @@ def test_a_beginning_of_several_ids_is_refused_and_one_of_none_is_not_found(run:
         ("01997a3e-", "01997a3e"),
         ("019", None),
         (EARLY, None),
+        (EARLY.upper(), None),
+        (EARLY.replace("-", ""), EARLY),
+        (EARLY.replace("-", "") + "0", None),
         ("17 orders", None),
     ],
 )

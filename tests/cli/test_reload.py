@@ -92,6 +92,21 @@ def test_a_worker_starts_again_with_the_new_code_and_survives_a_file_that_is_bro
     assert (shop / "log").read_text().count("worker stopped") == 2
 
 
+def test_a_signal_while_the_old_worker_drains_for_a_change_ends_it(shop: Path, run: Run) -> None:
+    handler = (
+        "import asyncio\nfrom shop import hf\n\n\n@hf.job\nasync def act() -> None:\n    print('began', flush=True)\n"
+    )
+    (shop / "jobs.py").write_text(handler + "    await asyncio.Event().wait()\n")
+    run("enqueue", "shop:hf", "act", "--import", "jobs")
+    with reloading(shop) as (process, until_said):
+        until_said("began\n")
+        (shop / "jobs.py").write_text(JOBS.format(word="two"))
+        until_said("changed: starting again")
+        process.terminate()
+        assert process.wait(30) == 0
+    assert (shop / "log").read_text().count("worker started") == 1
+
+
 def test_reload_is_for_one_process_and_names_its_application_first(shop: Path, run: Run) -> None:
     assert "--reload is for one process" in run("worker", "shop:hf", "--reload", "--processes", "2", code=2).stderr
     assert "APP is missing" in run("worker", "--reload", code=2).stderr

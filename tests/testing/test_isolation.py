@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Continue, Holdfast, Job, Rate, Retry
+from holdfast.flow import flow, run_text
+from holdfast.store import migrate
 from holdfast.testing.inline import aassert_enqueued, assert_enqueued, enqueued, run_due
-from holdfast.testing.isolation import isolated
+from holdfast.testing.isolation import isolated, moved_clock
+from holdfast.worker import registry
 
 pytest_plugins = ["pytester"]
 
@@ -56,6 +59,50 @@ def test_a_database_in_which_a_worker_is_alive_is_not_emptied(hf: Holdfast) -> N
         await hf.aclose()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("ahead", [0, 120, -120])
+def test_whether_a_worker_is_there_does_not_go_by_the_clock_of_a_test(hf: Holdfast, ahead: int) -> None:
+    hf.migrate()
+    hf.store.run(registry.beat("of-another", "{}"))
+    job = add_to(hf).enqueue(n=1)
+    with moved_clock(hf) as clock:
+        clock.advance(ahead)
+        # It may also have fallen silent, and come back.
+        with pytest.raises(Conflict, match="of-another"), isolated(hf):
+            raise AssertionError("it began")
+    assert hf.get(job.id).state == "pending"
+    hf.store.run(registry.mark("of-another", "dead"))
+    with isolated(hf):
+        assert enqueued(hf) == []
+
+
+@pytest.mark.parametrize("version", [1, 12])
+def test_a_database_with_a_worker_is_not_migrated_either(hf: Holdfast, version: int) -> None:
+    hf.store.run(migrate.apply(hf.store.migrations, version))
+    at = "0" if hf.store.embedded else "'2026-01-01'"
+    # As one of that version has written it.
+    columns, values = "id, started_at, seen_at, info", f"'of-another', {at}, {at}, '{{}}'"
+    beat = f"insert into holdfast_workers ({columns}) values ({values})"  # noqa: S608 - constants of the test
+    hf.store.run(flow(run_text)("beat", beat))
+    with pytest.raises(Conflict), isolated(hf):
+        raise AssertionError("it began")
+    assert hf.store.run(migrate.version()) == version
+
+
+def test_a_worker_that_came_during_the_block_keeps_its_jobs(hf: Holdfast) -> None:
+    add = add_to(hf)
+    block = isolated(hf)
+    block.__enter__()
+    hf.store.run(registry.beat("of-another", "{}"))
+    job = add.enqueue(n=1)
+    with pytest.raises(Conflict, match="of-another"):
+        block.__exit__(None, None, None)
+    assert hf.get(job.id).state == "pending"
+    with isolated(hf, own_database=True):
+        assert enqueued(hf) == []
+        hf.store.run(registry.beat("of-another", "{}"))
+    assert hf.store.run(registry.workers()) == []
 
 
 def test_the_fixtures_keep_tests_apart_and_move_time(pytester: pytest.Pytester) -> None:

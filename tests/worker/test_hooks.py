@@ -226,6 +226,43 @@ def test_hooks_that_are_not_async_run_on_a_thread(hf: Holdfast) -> None:
     assert threads[0] is not threading.main_thread()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_thread_opens_after_the_start_was_called_off_is_ended(hf: Holdfast, fails: bool) -> None:
+    told: list[str] = []
+    opening, go_on = threading.Event(), threading.Event()
+
+    @hf.on_start
+    async def first() -> AsyncIterator[None]:
+        yield
+        told.append("first ends")
+
+    @hf.on_start
+    def slow() -> Iterator[None]:
+        opening.set()
+        go_on.wait(30)
+        told.append("opened")
+        if fails:
+            raise OSError("no route to host")
+        yield
+        told.append("closed")
+
+    @hf.job
+    async def act() -> None: ...
+
+    async def scene() -> None:
+        starting = asyncio.create_task(hf.worker().__aenter__())
+        await asyncio.to_thread(opening.wait, 30)
+        starting.cancel()
+        await asyncio.sleep(0.05)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        await hf.aclose()
+
+    asyncio.run(scene())
+    assert told == (["opened", "first ends"] if fails else ["opened", "closed", "first ends"])
+
+
 APP = """
 import os
 from collections.abc import Iterator

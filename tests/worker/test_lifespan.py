@@ -130,6 +130,51 @@ def test_a_worker_that_breaks_is_followed_by_another_and_the_server_goes_on(
     assert "Another one is started in" in caplog.text
 
 
+@pytest.mark.parametrize("in_the_hook", [True, False])
+def test_one_that_cannot_follow_at_once_follows_later(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, in_the_hook: bool
+) -> None:
+    monkeypatch.setattr(lifespan, "FIRST_PAUSE_SECONDS", 0.02)
+    made: list[Worker] = []
+    tries: list[str] = []
+    make, done = hf.worker, asyncio.Event()
+
+    def fail_twice(where: str) -> None:
+        tries.append(where)
+        if len(tries) in (2, 3):
+            raise ConnectionError("the broker is away")
+
+    def noted(**options: Any) -> Worker:
+        if not in_the_hook:
+            fail_twice("worker")
+        made.append(make(**options))
+        return made[-1]
+
+    monkeypatch.setattr(hf, "worker", noted)
+
+    @hf.on_start
+    async def hook() -> None:
+        if in_the_hook:
+            fail_twice("hook")
+
+    @hf.job
+    async def act() -> None:
+        done.set()
+
+    async def scene() -> None:
+        async with hf.lifespan(worker=True, poll=0.02):
+            made[0]._break("a part", RuntimeError("a defect"))
+            await act.aenqueue()
+            await done.wait()
+
+    with caplog.at_level(logging.ERROR):
+        run(scene())
+    assert len(tries) == 4
+    said = [one.getMessage() for one in caplog.records if "Another one is started in" in one.getMessage()]
+    assert len(said) == 3
+    assert "the broker is away" in said[1]
+
+
 def test_options_of_a_worker_need_one(hf: Holdfast) -> None:
     with pytest.raises(ConfigError, match="add worker=True"):
         hf.lifespan(concurrency=3)

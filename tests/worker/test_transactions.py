@@ -1,6 +1,7 @@
 """Effect and completion in one commit: job.transaction() and job.complete(tx=), in both colours, on both databases."""
 
 import asyncio
+import contextlib
 import sqlite3
 import time
 from collections.abc import Callable
@@ -221,18 +222,19 @@ def test_a_second_completion_is_refused_before_it_does_anything(stage: Stage, co
     assert (stage.state(job), stage.show(job).attempts, written(stage), len(refused)) == ("done", 1, ["first"], 1)
 
 
+def own_connection(stage: Stage) -> Any:
+    if stage.is_sqlite:
+        return sqlite3.connect(stage.url.removeprefix("sqlite:///"), timeout=20)
+    if stage.url.startswith("mysql"):
+        return mysql.sync_class()(**(mysql.split_url(stage.url).arguments() | {"autocommit": False}))
+    return psycopg.connect(stage.url)
+
+
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_completion_in_the_handlers_own_transaction(stage: Stage, end: str) -> None:
-    def connect() -> Any:
-        if stage.is_sqlite:
-            return sqlite3.connect(stage.url.removeprefix("sqlite:///"), timeout=20)
-        if stage.url.startswith("mysql"):
-            return mysql.sync_class()(**(mysql.split_url(stage.url).arguments() | {"autocommit": False}))
-        return psycopg.connect(stage.url)
-
     @stage.hf.job(retry=AT_ONCE)
     def act(job: Job) -> None:
-        connection = connect()
+        connection = own_connection(stage)
         try:
             connection.execute(insert(stage, f"attempt {job.attempt}"))
             job.complete(connection, result=[job.attempt])
@@ -248,6 +250,23 @@ def test_completion_in_the_handlers_own_transaction(stage: Stage, end: str) -> N
     last = 1 if end == "commit" else 2
     assert (shown.state, shown.result, shown.attempts) == ("done", [last], last)
     assert written(stage) == [f"attempt {last}"]
+
+
+def test_progress_after_completion_is_refused_where_it_would_wait_for_itself(stage: Stage) -> None:
+    @stage.hf.job
+    def act(job: Job) -> None:
+        with contextlib.closing(own_connection(stage)) as connection:
+            connection.execute(insert(stage))
+            job.complete(connection)
+            with pytest.raises(Conflict, match=r"before job\.complete"):
+                job.progress(1)
+            with pytest.raises(Conflict, match=r"before job\.complete"):
+                asyncio.run(job.aprogress(1))
+            connection.commit()
+
+    job = act.enqueue()
+    stage.work()
+    assert (stage.state(job), written(stage)) == ("done", ["effect"])
 
 
 def test_async_completion_in_the_handlers_own_transaction(pg_stage: Stage) -> None:

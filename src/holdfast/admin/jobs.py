@@ -25,7 +25,7 @@ from holdfast.lines.leaving import LINE_BITS
 from holdfast.lines.stopping import start_for
 from holdfast.observe import COUNTED
 from holdfast.runs import RUN, go_on
-from holdfast.values.ids import LOWEST_ID, parse_id
+from holdfast.values.ids import LOWEST_ID, is_id, parse_id
 from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
 from holdfast.values.retry import whole
 from holdfast.values.rows import when
@@ -217,7 +217,12 @@ def expired_leases(limit: int = 50) -> Steps[list[JobView]]:
 
 @flow
 def ids_from(beginning: str) -> Steps[list[str]]:
-    """List the ids that begin so, two at most: lists go by ids, so the first ones after it are enough."""
+    """List the ids that begin so, two at most: lists go by ids, so the first ones after it are enough.
+
+    A whole id is given back, whether there is such a job or not.
+    """
+    if is_id(beginning):
+        return [beginning]
     found = yield from list_jobs(ALL, 2, beginning + LOWEST_ID[len(beginning) :], newest=False).start()
     return [job.id for job in found if job.id.startswith(beginning)]
 

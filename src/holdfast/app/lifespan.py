@@ -8,9 +8,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import WorkerFailed
+from holdfast.errors import HoldfastError, WorkerFailed
 from holdfast.events import log
 from holdfast.store import migrate
+from holdfast.values.failure import type_name, words
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -97,11 +98,20 @@ async def _working(make: Callable[[], Worker]) -> AsyncIterator[None]:
 async def _work(make: Callable[[], Worker], ready: asyncio.Event, stopping: asyncio.Event) -> None:
     pause = FIRST_PAUSE_SECONDS
     while not stopping.is_set():
+        begun = False
         try:
             async with make():
+                begun = True
                 ready.set()
                 await stopping.wait()
-        except WorkerFailed as error:
-            log.error("%s Another one is started in %.1f s.", error, pause)
+        except Exception as error:
+            # Why the first one cannot start, and what goes wrong at the server's end, the server is told. One that
+            # cannot follow another now, because a broker is away, may do so later.
+            ends = stopping.is_set() if begun else not ready.is_set()
+            if ends and not isinstance(error, WorkerFailed):
+                raise
+            cause = None if isinstance(error, HoldfastError) else error
+            what = str(error) if cause is None else f"A worker could not start: {type_name(error)}: {words(error)}"
+            log.error("%s. Another one is started in %.1f s.", what.rstrip("."), pause, exc_info=cause)
             await asyncio.wait([asyncio.ensure_future(stopping.wait())], timeout=pause)
             pause = min(LONGEST_PAUSE_SECONDS, pause * 2)

@@ -301,7 +301,8 @@ def act(what: Capability, job_ids: tuple[str, ...], actor: str | None, said: dic
     with open_desk() as at:
         at.desk.require(what)
         who, do = at.actor(actor), getattr(at.desk, what)
-        for job_id in map(at.whole_id, job_ids):
+        # All of them before the first is acted on: one that could be several is refused, and nothing was done.
+        for job_id in [at.whole_id(word) for word in job_ids]:
             try:
                 click.echo(f"{job_id} {said[at.run(do(job_id, who))]}")
             except (JobNotFound, Conflict) as error:

@@ -66,10 +66,11 @@ class Reloader:
             if self._fork():
                 return os.getppid()
             code = self._until_over()
+            # Asked to stop, maybe while the child drained for a change, it starts no other.
+            if self._asked or code == 0:
+                sys.exit(0)
             if code is None:
                 continue
-            if self._asked or code == 0:
-                sys.exit(0 if self._asked else code)
             _say(f"the worker ended with code {code}; it starts again when a file changes")
             _say(f"{self._changed()} changed: starting again")
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from holdfast.errors import ConfigError
 
 _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_BEGINNING = re.compile(r"[0-9a-f]{4,31}")
+_BEGINNING = re.compile(r"[0-9a-f]{4,32}")
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 _FNV_OFFSET = 2_166_136_261
 _FNV_PRIME = 16_777_619
@@ -43,12 +43,13 @@ def parse_id(text: object) -> str:
 
 
 def id_beginning(text: str) -> str | None:
-    """Write the beginning of an id as ids are written; None for a whole id, and for what begins none.
+    """Write the beginning of an id, or a whole one without hyphens, as ids are written; None for what is one or none.
 
     Four digits at least: with fewer, nobody means one job.
     """
-    digits = text.strip().lower().replace("-", "")
-    if not _BEGINNING.fullmatch(digits):
+    typed = text.strip().lower()
+    digits = typed.replace("-", "")
+    if is_id(typed) or not _BEGINNING.fullmatch(digits):
         return None
     return "-".join(filter(None, (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])))
 
