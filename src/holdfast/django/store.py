@@ -18,9 +18,10 @@ from holdfast.django.databases import url_of
 from holdfast.errors import ConfigError, DatabaseUnavailable, TransactionError
 from holdfast.flow import Flow
 from holdfast.store import Store
-from holdfast.store.connections import Link
+from holdfast.store.connections import AsyncLink, Link
 from holdfast.store.lending import Completes
 from holdfast.store.sessions import translated
+from holdfast.testing.django_tests import is_test_database, is_testing
 from holdfast.values.options import StoreOptions
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class DjangoStore(Store):
         if self.in_memory:
             rule = "is in memory, where only Django's own connection sees it; a worker needs a file or a server"
             raise ConfigError(f'DATABASES["{self.alias}"]', rule, connections[self.alias].settings_dict["NAME"])
+        self._keep_to_tests()
         return Store(self.url, replace(self.options, pool_size=pool_size), beside=self)
 
     # Flows
@@ -133,6 +135,14 @@ class DjangoStore(Store):
         self._follow()
         return super().alend()
 
+    def open(self) -> Link:
+        self._keep_to_tests()
+        return super().open()
+
+    async def aopen(self, url: str | None = None, name: str = "holdfast") -> AsyncLink:
+        self._keep_to_tests()
+        return await super().aopen(url, name)
+
     @contextmanager
     def link(self) -> Iterator[Link]:
         self._follow()
@@ -141,9 +151,25 @@ class DjangoStore(Store):
 
     def _follow(self) -> None:
         """Leave the connections of our own that go where the alias no longer does."""
+        self._keep_to_tests()
         if self.url != self._url:
             self.close()
             self._url = self.url
+
+    def _keep_to_tests(self) -> None:
+        """Open nothing of our own at the database of development while tests run: Django stops its own alone.
+
+        Raises: ConfigError.
+        """
+        connection = connections[self.alias]
+        if not is_testing() or self.in_memory or is_test_database(connection):
+            return
+        rule = (
+            "is not a test database, and tests run: a worker would run the jobs that are in it. Use "
+            f"TransactionTestCase, with {self.alias!r} in its `databases`; if this database is for tests, name it in "
+            '["TEST"]["NAME"], too'
+        )
+        raise ConfigError(f'DATABASES["{self.alias}"]', rule, connection.settings_dict["NAME"])
 
 
 class DjangoLent:
