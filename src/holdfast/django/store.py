@@ -185,6 +185,12 @@ class DjangoLent:
         connection = connections[self._store.alias]
         self._inner = connection.in_atomic_block
         if not self._inner:
+            if self._store.open_tx() is not None:
+                # `atomic()` would leave the commit to a caller who does not come, and the job count as done.
+                raise TransactionError(
+                    f"job.transaction() commits, and autocommit is off on Django's connection {self._store.alias!r}: "
+                    'remove "AUTOCOMMIT": False from DATABASES, or do not call set_autocommit(False) before it.'
+                )
             # A thread may have rested for long, and its connection was dropped meanwhile.
             close_if_unusable(connection)
         self._block = self._store.atomic()

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from unittest.mock import patch
 
 from asgiref.sync import async_to_sync
 from django.core.checks import run_checks
@@ -103,6 +104,14 @@ class CommittedTests(TransactionTestCase):
         with self.assertRaisesMessage(TransactionError, "give it as tx="):
             run_due(hf)
 
+    def test_a_transaction_that_nobody_would_commit_is_refused(self):
+        order = Order.objects.create()
+        job = jobs.pay_without_autocommit.enqueue(order_id=order.id)
+        [ran] = run_due(hf, raise_errors=False)
+        order.refresh_from_db()
+        assert (order.state, ran.outcome, hf.get(job).state) == ("new", "dead", "dead")
+        assert "autocommit is off on Django's connection 'default'" in ran.error
+
     def test_a_worker_runs_the_jobs_and_leaves_no_connection_of_djangos_behind(self):
         order, other, third = Order.objects.create(), Order.objects.create(), Order.objects.create()
         work = [jobs.pay.enqueue(order_id=order.id), jobs.pay_by_hand.enqueue(order_id=other.id)]
@@ -180,6 +189,11 @@ class SettingsTests(TransactionTestCase):
             with override_settings(HOLDFAST=said):
                 [found] = run_checks()
                 assert (found.id, word in found.msg) == ("holdfast.E001", True), found.msg
+
+    def test_autocommit_that_is_off_is_found_by_the_checks(self):
+        with patch.dict(connection.settings_dict, {"AUTOCOMMIT": False}):
+            [found] = run_checks()
+        assert (found.id, found.is_serious()) == ("holdfast.W001", False)
 
     def test_options_come_from_the_setting(self):
         with override_settings(HOLDFAST={"database": "other", "pool_size": 3}):

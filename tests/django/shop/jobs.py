@@ -59,6 +59,17 @@ def undo_after_paying(job: Job, order_id: int) -> None:
 
 
 @hf.job(retry=Retry(max_attempts=1))
+def pay_without_autocommit(job: Job, order_id: int) -> None:
+    transaction.set_autocommit(False)
+    try:
+        with job.transaction():
+            Order.objects.filter(id=order_id).update(state="paid")
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+@hf.job(retry=Retry(max_attempts=1))
 def lose_its_lease(job: Job, order_id: int) -> None:
     with job.transaction():
         Order.objects.filter(id=order_id).update(state="paid")
