@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from asgiref.sync import async_to_sync, sync_to_async
+from django.db import Error as DjangoError
 from django.db import connections, transaction
 
 from holdfast.django.care import close_if_unusable, is_of_a_test
 from holdfast.django.databases import url_of
-from holdfast.errors import ConfigError, DatabaseUnavailable, TransactionError
+from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, TransactionError
 from holdfast.flow import Flow
 from holdfast.store import Store
 from holdfast.store.connections import AsyncLink, Link
@@ -180,6 +182,7 @@ class DjangoLent:
         self._block: AbstractContextManager[None]
         # Inside a transaction that somebody else ends, so that its end is not ours to tell.
         self._inner = False
+        self._committed = False
 
     def begin(self) -> Any:
         connection = connections[self._store.alias]
@@ -193,21 +196,28 @@ class DjangoLent:
                 )
             # A thread may have rested for long, and its connection was dropped meanwhile.
             close_if_unusable(connection)
-        self._block = self._store.atomic()
+        self._block = self._open(connection)
         self._block.__enter__()
         return connection
 
     def complete(self, work: Flow[None], completes: Completes) -> None:
         """Complete the job and commit. Raises: LeaseLost; nothing is committed then."""
+        connection = connections[self._store.alias]
         try:
             completes.sending()
-            self._store.run_in(connections[self._store.alias], work, work.name)
+            self._store.run_in(connection, work, work.name)
         except BaseException as error:
             self.roll_back(error)
             raise
-        self._block.__exit__(None, None, None)
         if not self._inner:
-            completes.committed()
+            # Ahead of the callbacks of the handler: whatever these raise, the job is done.
+            connection.on_commit(partial(self._tell, completes))
+            connection.run_on_commit.insert(0, connection.run_on_commit.pop())
+        self._block.__exit__(None, None, None)
+
+    def _tell(self, completes: Completes) -> None:
+        self._committed = True
+        completes.committed()
 
     def roll_back(self, error: BaseException) -> None:
         """Undo what the handler did, because of an error, which goes its own way."""
@@ -216,6 +226,23 @@ class DjangoLent:
         except BaseException as raised:
             if raised is not error and raised.__cause__ is not error:
                 raise
+
+    @contextmanager
+    def _open(self, connection: Any) -> Iterator[None]:
+        """Have a transaction that fails as Django's own does, for handlers and policies that know its errors.
+
+        Except where the database was busy or out of reach, which a run tries again.
+        """
+        try:
+            with _at_once(connection), transaction.atomic(using=self._store.alias):
+                yield
+        except DjangoError as error:
+            ours = None if self._committed else self._store.dialect.translate(error)
+            if isinstance(ours, DatabaseUnavailable) and not connection.in_atomic_block:
+                connection.close()
+            if isinstance(ours, DatabaseUnavailable | DatabaseBusy):
+                raise ours from error
+            raise
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from django.db import connection, connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import TransactionTestCase, override_settings
 
+from holdfast import events
 from holdfast.django import hf, settings
 from holdfast.django.application import make
 from holdfast.errors import ConfigError, TransactionError
@@ -111,6 +112,22 @@ class CommittedTests(TransactionTestCase):
         order.refresh_from_db()
         assert (order.state, ran.outcome, hf.get(job).state) == ("new", "dead", "dead")
         assert "autocommit is off on Django's connection 'default'" in ran.error
+
+    def test_a_callback_that_fails_after_the_commit_leaves_the_job_done_and_is_told(self):
+        told = []
+        hf.on(events.FailedAfterDone, told.append)
+        order = Order.objects.create()
+        job = jobs.pay_and_fail_to_tell.enqueue(order_id=order.id)
+        [ran] = run_due(hf, raise_errors=False)
+        order.refresh_from_db()
+        assert (order.state, ran.outcome, hf.get(job).state) == ("paid", "done", "done")
+        assert [one.error for one in told] == ["ConnectionRefusedError: nobody takes mails"]
+
+    def test_what_the_commit_is_refused_with_is_djangos_own_error(self):
+        job = jobs.note_for_nobody.enqueue()
+        [ran] = run_due(hf, raise_errors=False)
+        [error] = hf.get(job).errors
+        assert (ran.outcome, error["type"]) == ("dead", "django.db.utils.IntegrityError")
 
     def test_a_worker_runs_the_jobs_and_leaves_no_connection_of_djangos_behind(self):
         order, other, third = Order.objects.create(), Order.objects.create(), Order.objects.create()

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 
 from holdfast import Bulk, Job, Retry, Run
 from holdfast.django import hf
 from holdfast.sinks import Function
-from tests.django.shop.models import Order
+from tests.django.shop.models import Note, Order
 
 threads: list[int] = []
 delivered: list[Any] = []
@@ -67,6 +67,23 @@ def pay_without_autocommit(job: Job, order_id: int) -> None:
     finally:
         transaction.rollback()
         transaction.set_autocommit(True)
+
+
+def refuse() -> None:
+    raise ConnectionRefusedError("nobody takes mails")
+
+
+@hf.job
+def pay_and_fail_to_tell(job: Job, order_id: int) -> None:
+    with job.transaction():
+        Order.objects.filter(id=order_id).update(state="paid")
+        transaction.on_commit(refuse)
+
+
+@hf.job(retry=Retry(max_attempts=3, never=IntegrityError))
+def note_for_nobody(job: Job) -> None:
+    with job.transaction():
+        Note.objects.create(order_id=2_000_000_000)
 
 
 @hf.job(retry=Retry(max_attempts=1))
