@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 from asgiref.sync import async_to_sync
 from django.core.checks import run_checks
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import TransactionTestCase, override_settings
@@ -59,6 +60,10 @@ class CommittedTests(TransactionTestCase):
     def test_an_async_enqueue_is_committed(self):
         async_to_sync(jobs.count_orders.aenqueue)()
         assert waiting() == ["count_orders"]
+
+    async def test_a_sync_enqueue_in_async_code_is_refused_as_the_orm_refuses_it(self):
+        with self.assertRaises(SynchronousOnlyOperation):
+            jobs.count_orders.enqueue()
 
     def test_a_connection_that_was_lost_meanwhile_is_replaced(self):
         Order.objects.count()
