@@ -6,7 +6,7 @@ A worker's own connections are not Django's: `beside` gives it a plain store at 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -101,6 +101,24 @@ class DjangoStore(Store):
         if self._apart is None or self._apart.url != self.url:
             self._apart = self.beside(CONNECTIONS_APART)
         return self._apart
+
+    def mark(self) -> Callable[[bool], None] | None:
+        connection = connections[self.alias]
+        if not is_of_a_test(connection):
+            return None
+        # Told as a test's own, so that what is durable may begin in it.
+        block: Any = transaction.atomic(using=self.alias)
+        block._from_testcase = True
+        block.__enter__()
+
+        def leave(failed: bool) -> None:
+            broken = connection.needs_rollback
+            with suppress(DjangoError) if failed else translated(self.dialect):
+                block.__exit__(None, None, None)
+            # What has not failed is not undone without a word: the test's next statement says what is wrong.
+            connection.needs_rollback = broken and not failed
+
+        return leave
 
     def close(self) -> None:
         apart, self._apart = self._apart, None

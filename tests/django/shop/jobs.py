@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -67,6 +68,26 @@ def pay_without_autocommit(job: Job, order_id: int) -> None:
     finally:
         transaction.rollback()
         transaction.set_autocommit(True)
+
+
+@hf.job(retry=Retry(max_attempts=1))
+def order_again(order_id: int) -> None:
+    Order.objects.create(state="undone")
+    Order.objects.create(id=order_id)
+
+
+@hf.job
+def order_again_quietly(order_id: int) -> None:
+    with suppress(IntegrityError):
+        order_again(order_id)
+
+
+@hf.job(retry=Retry(max_attempts=1))
+def ask_for_nothing() -> None:
+    with transaction.atomic(durable=True):
+        Order.objects.create(state="kept")
+    with connection.cursor() as cursor:
+        cursor.execute("select 1 from nowhere")
 
 
 def refuse() -> None:
