@@ -340,8 +340,7 @@ class Transaction:
             else:
                 self._lent.complete(work, self)
         except BaseException as failure:
-            self._job.completing = False
-            self._note(failure)
+            self._fail(failure)
             raise
         finally:
             self._leave()
@@ -369,8 +368,7 @@ class Transaction:
             else:
                 await self._alent.complete(work, self)
         except BaseException as failure:
-            self._job.completing = False
-            self._note(failure)
+            self._fail(failure)
             raise
         finally:
             self._leave()
@@ -385,6 +383,12 @@ class Transaction:
                 "Put all effects into one block."
             )
         job.in_transaction = True
+
+    def _fail(self, error: BaseException) -> None:
+        # What comes behind the commit, as the error of a callback does, leaves the job complete.
+        if not self._job.settled:
+            self._job.completing = False
+        self._note(error)
 
     def _note(self, error: BaseException) -> None:
         """Remember that nothing of the block is left, whatever the handler makes of the error."""

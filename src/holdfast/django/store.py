@@ -6,21 +6,24 @@ A worker's own connections are not Django's: `beside` gives it a plain store at 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from asgiref.sync import async_to_sync, sync_to_async
+from django.db import Error as DjangoError
 from django.db import connections, transaction
 
 from holdfast.django.care import close_if_unusable, is_of_a_test
 from holdfast.django.databases import url_of
-from holdfast.errors import ConfigError, DatabaseUnavailable, TransactionError
+from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, TransactionError
 from holdfast.flow import Flow
 from holdfast.store import Store
-from holdfast.store.connections import Link
+from holdfast.store.connections import AsyncLink, Link
 from holdfast.store.lending import Completes
 from holdfast.store.sessions import translated
+from holdfast.testing.django_tests import is_test_database, is_testing
 from holdfast.values.options import StoreOptions
 
 T = TypeVar("T")
@@ -54,6 +57,7 @@ class DjangoStore(Store):
         if self.in_memory:
             rule = "is in memory, where only Django's own connection sees it; a worker needs a file or a server"
             raise ConfigError(f'DATABASES["{self.alias}"]', rule, connections[self.alias].settings_dict["NAME"])
+        self._keep_to_tests()
         return Store(self.url, replace(self.options, pool_size=pool_size), beside=self)
 
     # Flows
@@ -98,6 +102,24 @@ class DjangoStore(Store):
             self._apart = self.beside(CONNECTIONS_APART)
         return self._apart
 
+    def mark(self) -> Callable[[bool], None] | None:
+        connection = connections[self.alias]
+        if not is_of_a_test(connection):
+            return None
+        # Told as a test's own, so that what is durable may begin in it.
+        block: Any = transaction.atomic(using=self.alias)
+        block._from_testcase = True
+        block.__enter__()
+
+        def leave(failed: bool) -> None:
+            broken = connection.needs_rollback
+            with suppress(DjangoError) if failed else translated(self.dialect):
+                block.__exit__(None, None, None)
+            # What has not failed is not undone without a word: the test's next statement says what is wrong.
+            connection.needs_rollback = broken and not failed
+
+        return leave
+
     def close(self) -> None:
         apart, self._apart = self._apart, None
         if apart is not None:
@@ -133,6 +155,14 @@ class DjangoStore(Store):
         self._follow()
         return super().alend()
 
+    def open(self) -> Link:
+        self._keep_to_tests()
+        return super().open()
+
+    async def aopen(self, url: str | None = None, name: str = "holdfast") -> AsyncLink:
+        self._keep_to_tests()
+        return await super().aopen(url, name)
+
     @contextmanager
     def link(self) -> Iterator[Link]:
         self._follow()
@@ -141,9 +171,25 @@ class DjangoStore(Store):
 
     def _follow(self) -> None:
         """Leave the connections of our own that go where the alias no longer does."""
+        self._keep_to_tests()
         if self.url != self._url:
             self.close()
             self._url = self.url
+
+    def _keep_to_tests(self) -> None:
+        """Open nothing of our own at the database of development while tests run: Django stops its own alone.
+
+        Raises: ConfigError.
+        """
+        connection = connections[self.alias]
+        if not is_testing() or self.in_memory or is_test_database(connection):
+            return
+        rule = (
+            "is not a test database, and tests run: a worker would run the jobs that are in it. Use "
+            f"TransactionTestCase, with {self.alias!r} in its `databases`; if this database is for tests, name it in "
+            '["TEST"]["NAME"], too'
+        )
+        raise ConfigError(f'DATABASES["{self.alias}"]', rule, connection.settings_dict["NAME"])
 
 
 class DjangoLent:
@@ -154,28 +200,42 @@ class DjangoLent:
         self._block: AbstractContextManager[None]
         # Inside a transaction that somebody else ends, so that its end is not ours to tell.
         self._inner = False
+        self._committed = False
 
     def begin(self) -> Any:
         connection = connections[self._store.alias]
         self._inner = connection.in_atomic_block
         if not self._inner:
+            if self._store.open_tx() is not None:
+                # `atomic()` would leave the commit to a caller who does not come, and the job count as done.
+                raise TransactionError(
+                    f"job.transaction() commits, and autocommit is off on Django's connection {self._store.alias!r}: "
+                    'remove "AUTOCOMMIT": False from DATABASES, or do not call set_autocommit(False) before it.'
+                )
             # A thread may have rested for long, and its connection was dropped meanwhile.
             close_if_unusable(connection)
-        self._block = self._store.atomic()
+        self._block = self._open(connection)
         self._block.__enter__()
         return connection
 
     def complete(self, work: Flow[None], completes: Completes) -> None:
         """Complete the job and commit. Raises: LeaseLost; nothing is committed then."""
+        connection = connections[self._store.alias]
         try:
             completes.sending()
-            self._store.run_in(connections[self._store.alias], work, work.name)
+            self._store.run_in(connection, work, work.name)
         except BaseException as error:
             self.roll_back(error)
             raise
-        self._block.__exit__(None, None, None)
         if not self._inner:
-            completes.committed()
+            # Ahead of the callbacks of the handler: whatever these raise, the job is done.
+            connection.on_commit(partial(self._tell, completes))
+            connection.run_on_commit.insert(0, connection.run_on_commit.pop())
+        self._block.__exit__(None, None, None)
+
+    def _tell(self, completes: Completes) -> None:
+        self._committed = True
+        completes.committed()
 
     def roll_back(self, error: BaseException) -> None:
         """Undo what the handler did, because of an error, which goes its own way."""
@@ -184,6 +244,23 @@ class DjangoLent:
         except BaseException as raised:
             if raised is not error and raised.__cause__ is not error:
                 raise
+
+    @contextmanager
+    def _open(self, connection: Any) -> Iterator[None]:
+        """Have a transaction that fails as Django's own does, for handlers and policies that know its errors.
+
+        Except where the database was busy or out of reach, which a run tries again.
+        """
+        try:
+            with _at_once(connection), transaction.atomic(using=self._store.alias):
+                yield
+        except DjangoError as error:
+            ours = None if self._committed else self._store.dialect.translate(error)
+            if isinstance(ours, DatabaseUnavailable) and not connection.in_atomic_block:
+                connection.close()
+            if isinstance(ours, DatabaseUnavailable | DatabaseBusy):
+                raise ours from error
+            raise
 
 
 @contextmanager

@@ -187,6 +187,14 @@ class Store:
         """Return a store whose flows are part of no transaction that is open on the calling thread."""
         return self
 
+    def mark(self) -> Callable[[bool], None] | None:
+        """Mark a place in a test's own transaction, where attempts run inside one; None elsewhere.
+
+        What it returns leaves the mark behind: True if what came since has failed, and is undone if it broke the
+        transaction.
+        """
+        return None
+
     def run_async(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on an event loop of its own, from a thread that has none."""
         return asyncio.run(main)

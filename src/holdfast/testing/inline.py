@@ -318,9 +318,7 @@ class _Inline:
         return batch
 
     async def _attempt(self, works: list[Work]) -> Sequence[Ended]:
-        executor: Any = works[0].executor
-        batched = executor.batch_limit > 1
-        ends: Sequence[Ended] = await executor.attempt_batch(works) if batched else [await executor.attempt(works[0])]
+        ends = await self._marked(works)
         writes = [ended.write for ended in ends if ended.write is not None]
         if writes:
             await self._app.store.arun(jobs.settle(writes))
@@ -331,6 +329,21 @@ class _Inline:
         if self._raise:
             for error in filter(None, (ended.error for ended in ends)):
                 raise error
+        return ends
+
+    async def _marked(self, works: list[Work]) -> Sequence[Ended]:
+        """Attempt works; one that broke the test's own transaction by its failure is undone, and can be recorded."""
+        store = self._app.store
+        leave = await store.on_its_thread(store.mark) if store.joins else None
+        failed = True
+        try:
+            executor: Any = works[0].executor
+            batched = executor.batch_limit > 1
+            ends: list[Ended] = await executor.attempt_batch(works) if batched else [await executor.attempt(works[0])]
+            failed = any(ended.error is not None for ended in ends) and not any(ended.work.settled for ended in ends)
+        finally:
+            if leave is not None:
+                await store.on_its_thread(partial(leave, failed))
         return ends
 
     async def _result(self, ended: Ended) -> Any:

@@ -2,13 +2,18 @@
 
 import asyncio
 import threading
+import time
+from unittest.mock import patch
 
 from asgiref.sync import async_to_sync
 from django.core.checks import run_checks
+from django.core.exceptions import SynchronousOnlyOperation
+from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import TransactionTestCase, override_settings
 
+from holdfast import events
 from holdfast.django import hf, settings
 from holdfast.django.application import make
 from holdfast.errors import ConfigError, TransactionError
@@ -58,6 +63,10 @@ class CommittedTests(TransactionTestCase):
         async_to_sync(jobs.count_orders.aenqueue)()
         assert waiting() == ["count_orders"]
 
+    async def test_a_sync_enqueue_in_async_code_is_refused_as_the_orm_refuses_it(self):
+        with self.assertRaises(SynchronousOnlyOperation):
+            jobs.count_orders.enqueue()
+
     def test_a_connection_that_was_lost_meanwhile_is_replaced(self):
         Order.objects.count()
         if connection.vendor == "sqlite":
@@ -103,6 +112,30 @@ class CommittedTests(TransactionTestCase):
         with self.assertRaisesMessage(TransactionError, "give it as tx="):
             run_due(hf)
 
+    def test_a_transaction_that_nobody_would_commit_is_refused(self):
+        order = Order.objects.create()
+        job = jobs.pay_without_autocommit.enqueue(order_id=order.id)
+        [ran] = run_due(hf, raise_errors=False)
+        order.refresh_from_db()
+        assert (order.state, ran.outcome, hf.get(job).state) == ("new", "dead", "dead")
+        assert "autocommit is off on Django's connection 'default'" in ran.error
+
+    def test_a_callback_that_fails_after_the_commit_leaves_the_job_done_and_is_told(self):
+        told = []
+        hf.on(events.FailedAfterDone, told.append)
+        order = Order.objects.create()
+        job = jobs.pay_and_fail_to_tell.enqueue(order_id=order.id)
+        [ran] = run_due(hf, raise_errors=False)
+        order.refresh_from_db()
+        assert (order.state, ran.outcome, hf.get(job).state) == ("paid", "done", "done")
+        assert [one.error for one in told] == ["ConnectionRefusedError: nobody takes mails"]
+
+    def test_what_the_commit_is_refused_with_is_djangos_own_error(self):
+        job = jobs.note_for_nobody.enqueue()
+        [ran] = run_due(hf, raise_errors=False)
+        [error] = hf.get(job).errors
+        assert (ran.outcome, error["type"]) == ("dead", "django.db.utils.IntegrityError")
+
     def test_a_worker_runs_the_jobs_and_leaves_no_connection_of_djangos_behind(self):
         order, other, third = Order.objects.create(), Order.objects.create(), Order.objects.create()
         work = [jobs.pay.enqueue(order_id=order.id), jobs.pay_by_hand.enqueue(order_id=other.id)]
@@ -116,15 +149,20 @@ class CommittedTests(TransactionTestCase):
     def test_progress_in_a_block_is_seen_before_it_commits_and_holds_up_no_renewal(self):
         if connection.vendor == "sqlite":
             self.skipTest("one writer at a time: the block has the whole file")
-        seen = []
+        seen, before = [], sessions()
         job = jobs.pay_by_hand.enqueue(order_id=Order.objects.create().id)
         jobs.meanwhile.append(lambda: seen.append(elsewhere(lambda: hf.get(job).progress)))
         try:
             run_due(hf)
         finally:
             jobs.meanwhile.clear()
-            hf.close()
         assert seen == ["half"]
+        # As at the end of a test: what is still connected keeps the database from being dropped.
+        call_command("flush", verbosity=0, interactive=False)
+        deadline = time.monotonic() + 30
+        while sessions() > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert sessions() == before
 
 
 def session():
@@ -180,6 +218,11 @@ class SettingsTests(TransactionTestCase):
             with override_settings(HOLDFAST=said):
                 [found] = run_checks()
                 assert (found.id, word in found.msg) == ("holdfast.E001", True), found.msg
+
+    def test_autocommit_that_is_off_is_found_by_the_checks(self):
+        with patch.dict(connection.settings_dict, {"AUTOCOMMIT": False}):
+            [found] = run_checks()
+        assert (found.id, found.is_serious()) == ("holdfast.W001", False)
 
     def test_options_come_from_the_setting(self):
         with override_settings(HOLDFAST={"database": "other", "pool_size": 3}):

@@ -3,11 +3,11 @@
 import threading
 
 from django.core.management import call_command
-from django.db import connection, connections, transaction
+from django.db import IntegrityError, connection, connections, transaction
 from django.test import TestCase
 
 from holdfast.django import hf
-from holdfast.errors import UnsupportedConnection, WrongDatabase
+from holdfast.errors import TransactionAborted, UnsupportedConnection, WrongDatabase
 from holdfast.testing.inline import aassert_enqueued, arun_due, assert_enqueued, enqueued, run_due
 from tests.django.shop import jobs
 from tests.django.shop.models import Order
@@ -70,6 +70,24 @@ class InsideTests(TestCase):
         [ran] = run_due(hf, raise_errors=False)
         order.refresh_from_db()
         assert (order.state, ran.outcome, ran.error) == ("new", "dead", "the card was refused")
+
+    def test_a_handler_that_breaks_the_transaction_has_failed_and_the_test_goes_on(self):
+        order = Order.objects.create()
+        job = jobs.order_again.enqueue(order_id=order.id)
+        with self.assertRaises(IntegrityError):
+            run_due(hf)
+        assert (hf.get(job).state, list(Order.objects.all())) == ("dead", [order])
+        jobs.ask_for_nothing.enqueue()
+        [ran] = run_due(hf, raise_errors=False)
+        assert (ran.outcome, "nowhere" in ran.error) == ("dead", True)
+        # Where a failed statement leaves the transaction whole, nothing is undone.
+        assert Order.objects.count() == (1 if connection.vendor == "postgresql" else 2)
+
+    def test_what_a_handler_has_broken_and_hidden_is_not_undone_without_a_word(self):
+        order = Order.objects.create()
+        jobs.order_again_quietly.enqueue(order_id=order.id)
+        with self.assertRaises(TransactionAborted), transaction.atomic():
+            run_due(hf)
 
     def test_bulk_handlers_and_runs_see_the_same_rows(self):
         first, second, third = Order.objects.create(), Order.objects.create(), Order.objects.create()

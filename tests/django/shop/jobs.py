@@ -2,15 +2,16 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 
 from holdfast import Bulk, Job, Retry, Run
 from holdfast.django import hf
 from holdfast.sinks import Function
-from tests.django.shop.models import Order
+from tests.django.shop.models import Note, Order
 
 threads: list[int] = []
 delivered: list[Any] = []
@@ -56,6 +57,54 @@ def undo_after_paying(job: Job, order_id: int) -> None:
         with job.transaction():
             Order.objects.filter(id=order_id).update(state="paid")
         raise ValueError("the card was refused")
+
+
+@hf.job(retry=Retry(max_attempts=1))
+def pay_without_autocommit(job: Job, order_id: int) -> None:
+    transaction.set_autocommit(False)
+    try:
+        with job.transaction():
+            Order.objects.filter(id=order_id).update(state="paid")
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+
+
+@hf.job(retry=Retry(max_attempts=1))
+def order_again(order_id: int) -> None:
+    Order.objects.create(state="undone")
+    Order.objects.create(id=order_id)
+
+
+@hf.job
+def order_again_quietly(order_id: int) -> None:
+    with suppress(IntegrityError):
+        order_again(order_id)
+
+
+@hf.job(retry=Retry(max_attempts=1))
+def ask_for_nothing() -> None:
+    with transaction.atomic(durable=True):
+        Order.objects.create(state="kept")
+    with connection.cursor() as cursor:
+        cursor.execute("select 1 from nowhere")
+
+
+def refuse() -> None:
+    raise ConnectionRefusedError("nobody takes mails")
+
+
+@hf.job
+def pay_and_fail_to_tell(job: Job, order_id: int) -> None:
+    with job.transaction():
+        Order.objects.filter(id=order_id).update(state="paid")
+        transaction.on_commit(refuse)
+
+
+@hf.job(retry=Retry(max_attempts=3, never=IntegrityError))
+def note_for_nobody(job: Job) -> None:
+    with job.transaction():
+        Note.objects.create(order_id=2_000_000_000)
 
 
 @hf.job(retry=Retry(max_attempts=1))

@@ -6,3 +6,10 @@ class Order(models.Model):
 
     class Meta:
         app_label = "shop"
+
+
+class Note(models.Model):
+    order = models.ForeignKey(Order, on_delete=models.CASCADE)
+
+    class Meta:
+        app_label = "shop"

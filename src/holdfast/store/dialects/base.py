@@ -330,3 +330,9 @@ def chain(error: BaseException) -> list[BaseException]:
         found.append(one)
         todo += [one.__cause__, getattr(one, "orig", None)]
     return found
+
+
+def is_of(kind: type, drivers: Sequence[str]) -> bool:
+    """Tell an error of a driver, or of what Django has around one; all else of Django's has nothing to do with it."""
+    module = kind.__module__
+    return module.partition(".")[0] in drivers or module.startswith("django.db.")

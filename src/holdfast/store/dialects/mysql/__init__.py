@@ -19,7 +19,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Statement, text_of
 from holdfast.store.calls import Call, Calls
 from holdfast.store.catalogue import Compiled, Query, Rules, Style
-from holdfast.store.dialects.base import SCHEMES, Dialect, chain, is_plain
+from holdfast.store.dialects.base import SCHEMES, Dialect, chain, is_of, is_plain
 from holdfast.store.dialects.mysql.claim import hops
 from holdfast.store.dialects.mysql.drivers import (
     LARGEST_PACKET,
@@ -41,7 +41,7 @@ OLDEST = {"MariaDB": (10, 6, 0), "MySQL": (8, 0, 17)}
 # Each server skips the other's comment, so that one text names the collation of both.
 TEXT = "/*M! utf8mb4_nopad_bin */ /*!80017 utf8mb4_0900_bin */"
 
-_DRIVERS = ("pymysql", "MySQLdb", "asyncmy", "aiomysql", "sqlalchemy", "django")
+_DRIVERS = ("pymysql", "MySQLdb", "asyncmy", "aiomysql", "sqlalchemy")
 _BUSY: dict[int, errors.BusyReason] = {
     1213: "deadlock",
     1205: "lock_timeout",
@@ -269,11 +269,7 @@ def rows_text(columns: Sequence[Sequence[Any]]) -> str:
 
 def driver_error(error: BaseException) -> BaseException | None:
     """Return the innermost error that a driver, or the network under it, raised."""
-    ours = [
-        e
-        for e in chain(error)
-        if type(e).__module__.partition(".")[0] in _DRIVERS or isinstance(e, OSError | TimeoutError | EOFError)
-    ]
+    ours = [e for e in chain(error) if is_of(type(e), _DRIVERS) or isinstance(e, OSError | TimeoutError | EOFError)]
     return ours[-1] if ours else None
 
 

@@ -21,7 +21,7 @@ from holdfast import errors
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.flow import AsyncSession, Rows, Statement
 from holdfast.store.catalogue import Query, Rules, Style
-from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, Endings, NothingEnded, PlanGone, chain
+from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, Endings, NothingEnded, PlanGone, chain, is_of
 from holdfast.store.dialects.postgres.drivers import async_class, has_own_adapters, lent_class
 from holdfast.store.dialects.postgres.endings import PLANS_LIVE, PREPARED, PostgresEndings
 from holdfast.store.dialects.postgres.waker import PostgresListener
@@ -31,7 +31,7 @@ from holdfast.values import urls
 from holdfast.values.drivers import importing
 from holdfast.values.options import StoreOptions
 
-_DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy", "django")
+_DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy")
 LONGEST_NAME = 63
 _AS_TEXT = re.compile(r":(\w+)::text::\w+\[\]")
 _AS_JSON = re.compile(r":(\w+)::text::jsonb\b")
@@ -322,11 +322,7 @@ def _short(column: list[Any], filled_in: bool) -> list[Any]:
 
 def driver_error(error: BaseException) -> BaseException | None:
     """Return the innermost error that a driver, or the network under it, raised."""
-    ours = [
-        e
-        for e in chain(error)
-        if type(e).__module__.partition(".")[0] in _DRIVERS or isinstance(e, OSError | TimeoutError)
-    ]
+    ours = [e for e in chain(error) if is_of(type(e), _DRIVERS) or isinstance(e, OSError | TimeoutError)]
     return ours[-1] if ours else None
 
 
