@@ -40,6 +40,7 @@ select seq, key, kind, ok, value, digest, attempt, worker, took_ms, ref, at
  order by seq;
 
 -- journal_at: read what stands at a place of a run that is still held with its fence.
+-- Differs: times are microseconds already.
 select s.seq, s.key, s.kind, s.ok, s.value, s.digest, s.attempt, s.worker, s.took_ms, s.ref, s.at
   from holdfast_steps s
   join holdfast_jobs j on j.id = s.run_id and j.fence = :fence

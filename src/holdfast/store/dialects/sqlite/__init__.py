@@ -217,8 +217,24 @@ def connect(url: str, options: StoreOptions) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path_of(url), timeout=options.busy_timeout, isolation_level=None, check_same_thread=False, cached_statements=256
     )
-    connection.execute("pragma journal_mode = wal")
+    _use_wal(connection, options.busy_timeout)
     # A rare checkpoint keeps commits cheap; FULL keeps a committed job through a power cut.
     connection.execute("pragma synchronous = full")
     connection.execute("pragma foreign_keys = on")
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection, patience: float) -> None:
+    """Switch the file to WAL mode, which SQLite refuses at once, whatever the busy timeout, while somebody writes.
+
+    A file that is in that mode already, as all but new ones of others are, needs no lock for it.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
