@@ -1,4 +1,4 @@
-"""Carry a page over to the site: point its links there, and mend what GitHub reads and the site's Markdown does not."""
+"""Carry a page over to the site: point its links there, and fix what GitHub reads and the site's Markdown does not."""
 
 import os
 import re

@@ -94,7 +94,7 @@ def test_outcomes_are_values() -> None:
 
 
 class Declined(ValueError):
-    """A failure that another attempt does not mend."""
+    """A failure that another attempt would not change."""
 
 
 def test_without_on_and_never_everything_but_fatal_is_retried() -> None:
