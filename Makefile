@@ -2,13 +2,14 @@
 PYTHON ?= python3
 SECONDS_OF_KILLING ?= 60
 SECONDS_OF_HISTORY ?= 180
+SECONDS_OF_SOAKING ?= 1800
 EXAMPLES ?= 500
 BIN := .venv/bin
 DEMO := .venv-demo/bin
 PIP := python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories machine fuzz galera docs site dist sbom versions pythons clean python
+.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories soak machine fuzz galera citus docs site dist sbom versions pythons clean python
 
 # Tests start hundreds of Python processes: each would compile every module again, half of its start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,6 +63,9 @@ kill: .venv/ready ## Kill workers and relays at random for a minute a database, 
 histories: .venv/ready ## Run random mixes of operations while processes die, three minutes a database, and check it
 	@$(BIN)/python -m tests.histories --seconds $(SECONDS_OF_HISTORY) $(ARGS)
 
+soak: .venv/ready ## Run two shards for half an hour at a fixed rate, under kills, cuts, a failover and moved keys (ARGS="--rate 200")
+	@$(BIN)/python -m tests.soak --seconds $(SECONDS_OF_SOAKING) $(ARGS)
+
 machine: .venv/ready ## Hold random operations against a model, 500 runs a database (EXAMPLES=5000 for more)
 	@HOLDFAST_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/machine $(ARGS)
 
@@ -70,6 +74,10 @@ fuzz: .venv/ready ## Let durable runs with random bodies die after any commit, 5
 
 galera: .venv/ready ## Kill a node of a three-node Galera cluster and count what was lost
 	@$(BIN)/pytest tests/galera -m galera $(ARGS)
+
+citus: $(if $(URL),.venv/ready) ## Run the suite, races, a kill test and a schema move on a Citus cluster (URL=postgresql://…, its coordinator)
+	@test -n "$(URL)" || { echo "make citus needs a coordinator that may create schemas: make citus URL=postgresql://user@host/database" >&2; exit 1; }
+	@CITUS_URL="$(URL)" $(BIN)/pytest tests/citus -m citus $(ARGS)
 
 versions: .venv/ready ## Run the conformance suite on PostgreSQL 14 to 18 (ARGS="--only 14" for one)
 	@$(BIN)/python -m tests.versions postgres $(ARGS)

@@ -139,8 +139,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if (config.option.markexpr, config.option.keyword) == ("not galera", ""):
-        left_out["galera"] = sum(1 for item in items if item.get_closest_marker("galera"))
+    if (config.option.markexpr, config.option.keyword) == ("not galera and not citus", ""):
+        for target in ("galera", "citus"):
+            left_out[target] = sum(1 for item in items if item.get_closest_marker(target))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

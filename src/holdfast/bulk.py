@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from holdfast.errors import ConfigError, Conflict, LeasesLost
 from holdfast.flow import Flow, Steps
-from holdfast.handlers import Application, Handler
+from holdfast.handlers import Application, Handler, vacant
 from holdfast.job import Job, Transaction, completion_of, given_tx, quiet
 from holdfast.life.source import Source
 from holdfast.values.options import HandlerOptions, kind_name
@@ -111,8 +111,7 @@ class BulkDecorator:
     def register(self, fn: Callable[..., Any]) -> BulkHandler[Any, Any]:
         kind = kind_name(self._kind or fn.__name__)
         unreserved(self._options.queue, "queue")
-        if kind in self._app.handlers:
-            raise ConfigError("kind", "each kind has one handler; give this one another kind=", kind)
+        vacant(self._app.handlers, kind, fn)
         handler: BulkHandler[Any, Any] = BulkHandler(
             self._app, fn, kind, self._options, self._size, self._item, self._linger
         )

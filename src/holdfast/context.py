@@ -17,7 +17,7 @@ from holdfast.schedules import Schedule
 from holdfast.store import Store, Stores
 from holdfast.tracing import Tracing
 from holdfast.values.options import QueueOptions
-from holdfast.waits import Waits
+from holdfast.waits import ShardWaits, Waits
 
 Next = Callable[[Job], Awaitable[Any]]
 Middleware = Callable[[Job, Next], Awaitable[Any]]
@@ -68,10 +68,11 @@ class Context:
     # Workers of this process, to be woken by an enqueue of this process.
     wakers: set[Callable[[], None]] = field(default_factory=set[Callable[[], None]])
     # Those of this process who wait for jobs to end.
-    waits: Waits = field(init=False)
+    waits: Waits | ShardWaits = field(init=False)
 
     def __post_init__(self) -> None:
-        self.waits = Waits(self.store, self.events.emit, self.keeping_nothing, self.wake_workers)
+        each = [Waits(store, self.events.emit, self.keeping_nothing, self.wake_workers) for store in self.stores.ours]
+        self.waits = each[0] if len(each) == 1 else ShardWaits(each)
 
     @property
     def wraps_calls(self) -> bool:
@@ -80,8 +81,8 @@ class Context:
 
     @property
     def store(self) -> Store:
-        """The application's home, where its own jobs are."""
-        return self.stores.home
+        """Where the application's own jobs are: its home, or its shards as one."""
+        return self.stores.whole
 
     def declared_schedules(self) -> dict[str, Schedule]:
         """Return the schedules for those who store them, with those that were put off until now."""

@@ -252,6 +252,27 @@ class KeyMissing(Event, frozen=True):
     settings: str
 
 
+class KindUnhandled(Event, frozen=True):
+    """Jobs are due, the first for `oldest` seconds, of a kind that no live worker handles, in a queue of this one's."""
+
+    level = logging.WARNING
+    worker: str
+    queue: str
+    kind: str
+    due: int
+    oldest: float
+
+
+class KindShared(Event, frozen=True):
+    """A live worker of other `packages` serves kinds of this one's from the same tables: each takes jobs of both."""
+
+    level = logging.WARNING
+    worker: str
+    other: str
+    packages: list[str]
+    kinds: list[str]
+
+
 class LimitMiscounted(Event, frozen=True):
     """A limit, or the line of a key, did not count what is leased: a defect, or rows changed by hand. It does now."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from holdfast.bound import Bound as Bound
 from holdfast.bound import likeness
 from holdfast.errors import ConfigError
 from holdfast.job import Job
+from holdfast.values.annotations import place_of
 from holdfast.values.options import (
     USING,
     EnqueueKeywords,
@@ -25,6 +26,7 @@ from holdfast.values.payload import Signature
 from holdfast.values.rows import Enqueued, NewJob
 from holdfast.values.templates import KeyTemplate
 
+ONE_HANDLER = "each kind has one handler, so give this one another kind=…"
 # The place of a job's key in its row; its bucket stands behind it.
 _KEY = NewJob._fields.index("key")
 P = ParamSpec("P")
@@ -56,6 +58,8 @@ class Registration(Generic[P, R_co]):
     serves: tuple[str, ...] = ()
     # Whether its claims look again as soon as something of it is let go of.
     waits_for_room = False
+    # Whether its calls wait for something, as far as a worker of this process has seen: once is for ever.
+    waits: bool | None = None
 
     def __init__(
         self, fn: Callable[..., R_co], kind: str, options: HandlerOptions, signature: Signature | None = None
@@ -77,6 +81,19 @@ class Registration(Generic[P, R_co]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> R_co:
         return self.fn(*args, **kwargs)
+
+
+def vacant(
+    handlers: Mapping[str, Registration[..., Any]], kind: str, fn: Any, field: str = "kind", rule: str = ONE_HANDLER
+) -> None:
+    """Refuse a second function for a kind, and say where the first one is. Raises: ConfigError."""
+    if kind not in handlers:
+        return
+    first, second = place_of(handlers[kind].fn), place_of(fn)
+    there = f"there is {first} already"
+    if first.rpartition(" ")[2] == second.rpartition(" ")[2]:
+        there = f"{there}, and {second.rpartition(' ')[0]} is the same place: is its module imported under two names?"
+    raise ConfigError(field, f"{rule}; {there}", kind)
 
 
 class Handler(Registration[P, R_co]):

@@ -56,6 +56,8 @@ class Hook:
         self._yields = inspect.isasyncgenfunction(plain) or inspect.isgeneratorfunction(plain)
         # Whether a call of it gives a block by itself: a generator function is made one of.
         self._gives_block = self._yields and plain is not fn
+        # Without an annotation nobody knows what it gives before it has run.
+        self.says_what = inspect.signature(plain).return_annotation is not inspect.Signature.empty
         self.gives = self._read_gives(plain)
 
     def _read_gives(self, plain: Callable[..., Any]) -> Any:
@@ -151,6 +153,7 @@ class Hooks:
             for name, hint in hook.asks.items():
                 if hint not in known:
                     rule = f"asks for {told(hint)}, which no hook that was registered before it gives"
+                    rule = f"{rule}{self._unsaid(hint)}"
                     raise ConfigError(f"parameter {name} of on_start hook {hook.name}", rule, hook.where)
             known.add(hook.gives)
         for kind, signature in signatures:
@@ -161,14 +164,20 @@ class Hooks:
             if hint not in known:
                 there = ", ".join(told(one.gives) for one in self.all if one.gives is not None) or "nothing"
                 rule = (
-                    f"asks for {told(hint)}, which no payload carries and no on_start hook gives (they give {there}); "
-                    f"register one: @hf.on_start on a function that returns or yields it"
+                    f"asks for {told(hint)}, which no payload carries and no on_start hook gives (they give {there}"
+                    f"{self._unsaid(hint)}); register one: @hf.on_start on a function that returns or yields it"
                 )
                 raise ConfigError(f"parameter {name} of {kind}", rule, told(hint))
         for name, hint in signature.hints.items():
             if hint in (one.gives for one in self.all if one.gives is not None):
                 rule = f"may be the payload's, or what an on_start hook gives; write `{name}: … = GIVEN` for the second"
                 raise ConfigError(f"parameter {name} of {kind}", rule, told(hint))
+
+    def _unsaid(self, hint: Any) -> str:
+        """Name the hooks that may give it, and do not say what they give."""
+        silent = " and ".join(hook.where for hook in self.all if not hook.says_what)
+        how = f"annotate it with `-> {told(hint)}`, or with `-> Iterator[…]` or `AsyncIterator[…]` of it if it yields"
+        return f"; {silent} does not say what it gives: {how}" if silent else ""
 
     def resources(self) -> Resources:
         """Make what one worker runs the hooks with."""
@@ -226,8 +235,8 @@ class Resources:
         if hook.gives is not None:
             self.values[hook.gives] = value
         elif value is not None:
-            rule = "must say by its annotation what it gives, so that handlers can ask for it"
-            raise HookFailed(hook.where, f"it {rule}; it gave {type_name(value)}")
+            rule = "it must say by its annotation what it gives, so that handlers can ask for it"
+            raise HookFailed(hook.where, f"{rule}, or give nothing; it gave {type_name(value)}")
 
     async def stop(self, seconds: float) -> None:
         """Run what follows the `yield` of each hook, the last one first; what takes longer than this is cancelled."""

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli.bench import bench_options, measure
-from tests.bench import peers, sinks
+from tests.bench import peers, shards, sinks
 from tests.servers import MariaDB, Postgres, Unavailable
 
 DATABASES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mariadb": "MariaDB"}
@@ -48,8 +48,10 @@ def _url(name: str, stack: ExitStack) -> str:
 
 
 if __name__ == "__main__":
-    # It needs brokers, which are servers of the tests.
+    # They need brokers and several servers, which are those of the tests.
     if sys.argv[1:3] == ["--study", "sinks"]:
         sinks.main(sys.argv[3:])
+    elif sys.argv[1:3] == ["--study", "shards"]:
+        shards.main(sys.argv[3:])
     else:
         main(prog_name="make bench")

@@ -76,33 +76,32 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-# Each row is quick, but there are many, and a busy machine took four minutes for them.
+# Each row is quick, but there are many, and a busy machine took two minutes for them.
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_quick_run_measures_every_row(sqlite_url: str, pg_url: str, mariadb_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("database", ["SQLite", "PostgreSQL", "MariaDB"])
+def test_a_quick_run_measures_every_row(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
+    url = request.getfixturevalue({"SQLite": "sqlite_url", "PostgreSQL": "pg_url", "MariaDB": "mariadb_url"}[database])
 
-    done = bench("--figures", str(figures), "--url", sqlite_url, "--url", pg_url, "--url", mariadb_url)
+    done = bench("--figures", str(figures), "--url", url)
 
     assert done.returncode == 0, done.stderr
     rows = json.loads(figures.read_text())["rows"]
-    names: dict[str, list[str]] = {}
+    assert {row["database"] for row in rows} == {database}
+    assert [row["name"] for row in rows] == [
+        name for name in ROWS if database != "SQLite" or name != "enqueue one, async"
+    ]
     for row in rows:
-        names.setdefault(row["database"], []).append(row["name"])
-    assert names == {
-        "SQLite": [name for name in ROWS if name != "enqueue one, async"],
-        "PostgreSQL": ROWS,
-        "MariaDB": ROWS,
-    }
-    for row in rows:
-        assert row["name"] in done.stdout
+        # Statements are counted by MariaDB, and by PostgreSQL where an extension is loaded.
+        assert row["name"] in done.stdout or (row["name"] == "idle, statements" and database != "MariaDB")
         assert set(row["figures"]) == sides_of(row)
         for figure in row["figures"].values():
             assert 0 <= figure["low"] <= figure["median"] <= figure["high"]
             assert row["name"] in UNCOUNTED or figure["low"] > 0
     assert_costs(rows)
-    assert tables(pg_url) == []
-    assert mariadb_tables(mariadb_url) == []
+    if database != "SQLite":
+        assert (tables if database == "PostgreSQL" else mariadb_tables)(url) == []
 
 
 @pytest.mark.slow
@@ -165,7 +164,7 @@ def sides_of(row: dict[str, str]) -> set[str]:
 
 def assert_costs(rows: list[dict[str, object]]) -> None:
     drains = {row["database"]: row["figures"] for row in rows if row["name"] == "drain, async def, kept"}
-    for side in ("holdfast", "raw"):
+    for side in ("holdfast", "raw") if "PostgreSQL" in drains else ():
         told = drains["PostgreSQL"][side]["costs"]  # type: ignore[index]
         # A claim updates the row and a settle deletes it: two row versions die, and whole batches commit at once.
         assert told["dead_rows"] >= 2
@@ -175,7 +174,8 @@ def assert_costs(rows: list[dict[str, object]]) -> None:
         if row["name"].startswith("drain"):
             # The clock of a process ticks a hundred times a second: of a few jobs it may not tell.
             assert all({"worker_us", "server_us"} <= set(one["costs"]) for one in row["figures"].values())  # type: ignore[attr-defined]
-    assert drains["MariaDB"]["one by one"]["costs"]["commits"] > 2  # type: ignore[index]
+    if "MariaDB" in drains:
+        assert drains["MariaDB"]["one by one"]["costs"]["commits"] > 2  # type: ignore[index]
 
 
 def tables(url: str) -> list[object]:

@@ -30,7 +30,9 @@ from tests.cli.conftest import Run, add, kill
 @contextmanager
 def serving(*args: str, **env: str) -> Iterator[str]:
     """Run the command as a process, and return the address that it prints."""
-    command = [sys.executable, "-c", "from holdfast.cli import main; main()"]
+    # A shell in the background ignores SIGINT, and its children with it.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heed}; from holdfast.cli import main; main()"]
     child = subprocess.Popen(
         [*command, "dashboard", "--port", "0", *args],
         stdout=subprocess.PIPE,

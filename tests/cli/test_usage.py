@@ -46,7 +46,7 @@ def test_every_command_has_help_with_an_example(run: Run, words: str) -> None:
 
 def test_help_is_shown_in_one_screen_and_names_the_exit_codes(run: Run) -> None:
     shown = run("--help").stdout
-    assert len(shown.splitlines()) <= 50
+    assert len(shown.splitlines()) <= 52
     assert all(len(line) <= 80 for line in shown.splitlines())
     codes = " ".join(shown.split()).partition("Exit codes: ")[2]
     assert [int(one.split()[0]) for one in codes.split(", ")] == list(shared.Exit)
@@ -73,6 +73,42 @@ def test_an_application_in_the_place_of_no_argument_is_told_to_be_an_option(run:
     assert "--app" not in run("worker-alive", "file", "shop:hf", code=2).stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "enqueue APP send_receipt order_id=1",
+        "enqueue send_receipt order_id=1 --app APP",
+        "enqueue --app=APP send_receipt order_id=1",
+        "--app APP enqueue send_receipt order_id=1",
+        "enqueue --app APP APP send_receipt order_id=1",
+        "HOLDFAST_APP enqueue send_receipt order_id=1",
+        "HOLDFAST_APP enqueue APP send_receipt --queue other:queue order_id=1",
+        "queues adopt APP --yes",
+        "queues adopt --yes --app APP",
+        "HOLDFAST_APP queues adopt --yes",
+        "schedules sync APP",
+        "schedules sync --app APP",
+        "prune APP --dry-run",
+        "prune --dry-run --app APP",
+        "HOLDFAST_APP prune --dry-run",
+        "HOLDFAST_APP schedules list",
+        "top APP --once",
+        "top --once --app APP",
+    ],
+)
+def test_app_is_an_argument_or_an_option_or_in_the_environment(run: Run, app: str, words: str) -> None:
+    typed = words.split()
+    if typed[0] == "HOLDFAST_APP":
+        os.environ[typed.pop(0)] = app
+    run(*(word.replace("APP", app) for word in typed))
+
+
+@pytest.mark.parametrize("words", ["worker", "relay", "queues adopt", "schedules sync"])
+def test_an_application_that_nobody_names_is_asked_for_in_every_form(run: Run, words: str) -> None:
+    said = run(*words.split(), code=2).stderr
+    assert f"hint: holdfast {words} shop:hf, or --app shop:hf, or set HOLDFAST_APP" in said
+
+
 def in_a_framework(*words: str) -> str:
     known = shared.Settings(app="holdfast.django:hf", program="manage.py holdfast", migrate="manage.py migrate")
     return CliRunner().invoke(main, words, obj=known, prog_name="manage.py holdfast").output
@@ -86,6 +122,15 @@ def test_help_in_a_framework_shows_what_can_be_typed_there(words: str) -> None:
     assert f"manage.py holdfast {words.split()[0]}" in examples
     assert re.findall(r"(?<!manage\.py )holdfast [a-z]|shop:hf|--app|--url", examples) == []
     assert re.findall(r"\bAPP\b|shop:hf", told) == []
+
+
+def test_the_beginning_in_a_framework_is_what_can_be_typed_there(run: Run) -> None:
+    shown = in_a_framework("--help")
+    assert "manage.py migrate  " in shown
+    assert "manage.py holdfast worker  " in shown
+    begin = shown.partition("Start here")[2]
+    assert re.findall(r"shop|HOLDFAST_URL|(?<!manage\.py )holdfast (?:demo|init|worker)", begin) == []
+    assert "holdfast worker shop:hf" in run("--help").stdout
 
 
 def test_help_outside_of_a_framework_stays_as_it_is(run: Run) -> None:
@@ -211,6 +256,15 @@ def test_without_tables_it_says_what_to_run_and_creates_nothing(run: Run, place:
     assert "holdfast migrate apply" in run(*words.split(), "--url", "sqlite:///empty.db", code=3).stderr
 
 
+def test_a_missing_folder_of_the_file_is_told(run: Run, place: Path) -> None:
+    there = ("--url", "sqlite:///data/shop.db")
+    assert (
+        f"hint: make the folder {place / 'data'}; then `holdfast migrate apply"
+        in run("jobs", "list", *there, code=3).stderr
+    )
+    assert f"there is no folder {place / 'data'}" in run("migrate", "apply", *there, code=4).stderr
+
+
 def test_commands_in_hints_can_be_typed_as_they_stand(
     run: Run, app: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,6 +341,10 @@ def test_a_password_is_hidden_wherever_it_stands(monkeypatch: pytest.MonkeyPatch
     assert shared.hidden("login with s@fe-word or s%40fe-word failed") == "login with *** or *** failed"
     monkeypatch.setenv("HOLDFAST_URL", "postgresql://app:shop@host/db")
     assert shared.hidden("shopping in shop") == "shopping in ***"
+    monkeypatch.setenv("HOLDFAST_URL", "postgresql://app:s%40fe-word@[::1]:1,[::2]:2/db")
+    assert shared.hidden("login with s@fe-word or s%40fe-word failed") == "login with *** or *** failed"
+    monkeypatch.setenv("HOLDFAST_URL", "postgresql://app@a,b/db?password=s%40fe-word")
+    assert shared.hidden("login with s@fe-word or s%40fe-word failed") == "login with *** or *** failed"
 
 
 @pytest.fixture

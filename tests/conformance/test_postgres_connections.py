@@ -12,7 +12,6 @@ import pytest
 
 from holdfast import Holdfast, Retry, admin
 from holdfast.errors import DatabaseUnavailable
-from holdfast.store.dialects.postgres import each_host, split_url
 from holdfast.testing.inline import run_due
 from tests.proxy import Proxy
 from tests.servers import HOST, Postgres, free_port
@@ -100,6 +99,17 @@ def test_a_first_host_that_takes_no_writes_is_passed_over(pg_url: str, replica: 
         use(hf)
 
 
+def test_one_of_several_hosts_takes_writes_though_the_url_does_not_ask_for_it(pg_url: str, replica: str) -> None:
+    with Holdfast(several(pg_url, replica)) as hf:
+        use(hf)
+
+
+def test_the_listener_finds_the_host_that_takes_writes(pg_url: str, replica: str) -> None:
+    with Holdfast(pg_url, listen_url=several(pg_url, replica)) as hf:
+        use(hf)
+        assert hf.store.echo(5.0).heard
+
+
 def test_hosts_may_stand_in_the_settings_too(pg_url: str, postgres: Postgres) -> None:
     name = pg_url.rpartition("/")[2]
     ports = f"{free_port()},{postgres.port}"
@@ -127,26 +137,6 @@ def test_a_server_that_accepts_and_says_nothing_is_an_outage(pg_url: str, pg_pro
     pg_proxy.blackhole()
     with Holdfast(pg_proxy.url(pg_url), connect_timeout=1) as hf, pytest.raises(DatabaseUnavailable):
         hf.store.run_once(admin.list_jobs())
-
-
-@pytest.mark.parametrize(
-    "query, tries",
-    [
-        ("", [("a:1", None), ("b", None)]),
-        ("?target_session_attrs=read-write", [("a:1", "read-write"), ("b", "read-write")]),
-        ("?target_session_attrs=prefer-standby", [("a:1", "standby"), ("b", "standby"), ("a:1", "any"), ("b", "any")]),
-    ],
-)
-def test_hosts_are_tried_in_their_order(query: str, tries: list[tuple[str, str | None]]) -> None:
-    found = each_host(split_url(f"postgresql://ann:s3cret@a:1,b/shop{query}"))
-    assert [(one.hosts, one.query.get("target_session_attrs")) for one in found] == tries
-
-
-def test_hosts_are_tried_in_any_order_if_the_url_says_so() -> None:
-    url = split_url("postgresql://a,b,c,d/shop?load_balance_hosts=random")
-    orders = {tuple(one.hosts for one in each_host(url)) for _ in range(50)}
-    assert len(orders) > 1
-    assert {tuple(sorted(order)) for order in orders} == {("a", "b", "c", "d")}
 
 
 @pytest.fixture

@@ -27,11 +27,15 @@ def until(told: Path, words: str) -> str:
     return text
 
 
+# A shell that starts things in the background has them ignore SIGINT, and Python leaves that as it is.
+DEMO = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from holdfast.cli import main; main()"
+
+
 def test_somebody_watches_the_story_in_a_browser_and_replays_the_dead_letters_there(tmp_path: Path) -> None:
     told = tmp_path / "told"
     with told.open("w") as out:
         story = subprocess.Popen(
-            [sys.executable, "-c", "from holdfast.cli import main; main()", "demo", "--dashboard", "--orders", ORDERS],
+            [sys.executable, "-c", DEMO, "demo", "--dashboard", "--orders", ORDERS],
             stdout=out,
             # As on a terminal, where somebody may act and the pages stay at the end.
             env={**os.environ, "COLUMNS": "200", "FORCE_COLOR": "1", "PYTHONUNBUFFERED": "1"},

@@ -1,5 +1,6 @@
 """The settings of a project whose tests are ours: its database is the one at DJANGO_TEST_URL."""
 
+import json
 import os
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -26,9 +27,10 @@ DATABASES: dict[str, Any] = {
     "default": {"ENGINE": f"django.db.backends.{_engine}"}
     # In a file, because a worker has connections of its own.
     | ({"NAME": _file} if _engine == "sqlite3" else _server)
-    | {"TEST": {"NAME": f"{_file}_for_tests"}},
-    "other": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
+    | {"TEST": {"NAME": f"{_file}_for_tests", "MIGRATE": "DJANGO_TEST_UNMIGRATED" not in os.environ}},
+    "other": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("DJANGO_TEST_OTHER", ":memory:")},
 }
+HOLDFAST: dict[str, Any] = json.loads(os.environ.get("DJANGO_TEST_HOLDFAST", "{}"))
 if "DJANGO_KEEPS_CONNECTIONS" in os.environ:
     DATABASES["default"] |= {"CONN_MAX_AGE": None, "OPTIONS": {"application_name": "django_shop"}}
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast.django.databases import options_of, url_of
 from holdfast.errors import ConfigError
 from holdfast.store.dialects.mysql import split_url as read_mysql
-from holdfast.store.dialects.postgres import split_url as read_postgres
+from holdfast.store.dialects.postgres.hosts import split_url as read_postgres
 from holdfast.store.dialects.sqlite import path_of
 
 
@@ -99,3 +99,11 @@ def test_a_file_of_options_and_another_database_are_refused() -> None:
         url_of(entry("mysql", OPTIONS={"read_default_file": "/etc/my.cnf"}))
     with pytest.raises(ConfigError, match=r'DATABASES\["default"\]\["ENGINE"\]'):
         url_of(entry("oracle"))
+
+
+def test_a_projects_application_has_no_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast.django import application
+
+    monkeypatch.setattr(application, "connections", {"default": entry("sqlite")})
+    with pytest.raises(ConfigError, match="has one store"):
+        application.DjangoHoldfast("default", shards=["sqlite:///shop", "sqlite:///b.db"])

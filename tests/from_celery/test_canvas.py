@@ -197,6 +197,9 @@ def test_the_canvas_runs_at_once_where_calls_are_eager(eager: Celery) -> None:
     assert chord([add.s(1, 1), add.s(2, 2)])(total.s()).get() == 6
     assert chord([add.s(1, 1), fail.s()])(total.s()).failed()
     assert add.apply_async((1, 1), link=add.s(10)).get() == 12
+    assert group(add.s(1, 1), add.s(2, 2) | add.s(3)).apply_async(link=add.s(10)).get() == [12, 17]
+    with pytest.raises(ConfigError, match="idempotency_key="):
+        group(add.s(1, 1)).apply_async(task_id="mine")  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="idempotency_key="):
         add.s(1, 1).apply_async(task_id="mine")  # type: ignore[call-arg]
     assert add.s(1)(1) == 2

@@ -187,6 +187,21 @@ def test_settings_that_mean_nothing_here_say_what_does(name: str) -> None:
         app.config_from_object("django.conf:settings", namespace="CELERY")
 
 
+@pytest.mark.parametrize(
+    "name, advice",
+    [
+        ("broker_url", "there is no broker"),
+        ("task_alway_eager", r"did you mean task_always_eager\?"),
+        ("shop_email", "it has task_always_eager, .* keep settings of your own elsewhere"),
+    ],
+)
+def test_reading_a_setting_that_is_not_there_says_what_is(name: str, advice: str) -> None:
+    app = Celery("shop")
+    with pytest.raises(AttributeError, match=rf"app\.conf has no setting '{name}': .*{advice}"):
+        getattr(app.conf, name)
+    assert getattr(app.conf, name, "unsaid") == "unsaid"
+
+
 def test_entries_of_beat_become_schedules(hf: Holdfast) -> None:
     app = Celery("shop", holdfast=hf, timezone="Europe/Berlin")
 

@@ -44,7 +44,7 @@ def said(request: pytest.FixtureRequest, tmp_path: Path) -> Said:
     (tmp_path / "conftest.py").write_text(HOOKS)
     (tmp_path / "test_few.py").write_text(TESTS)
     plain = ["-p", "xdist", "-p", "no:cacheprovider", "-W", "ignore", "-q", "--tb=no"]
-    options = [*plain, "-m", "not galera", request.param]
+    options = [*plain, "-m", "not galera and not citus", request.param]
     command = [sys.executable, "-m", "pytest", *options, "-c", os.devnull, "--rootdir", str(tmp_path), str(tmp_path)]
 
     def said(**environment: str) -> tuple[int, list[str]]:

@@ -368,6 +368,7 @@ def prune(at: Setting) -> None:
     assert part == Kept("dead", "mail")
     assert at.run(at.desk.count_older(part, timedelta(days=1))) == at.run(at.desk.prune(part, timedelta(days=1))) == 0
     at.hf.store.now = datetime.now(UTC) + timedelta(days=2)
+    assert at.run(at.desk.count_older(part, timedelta(days=1))) == 3
     assert at.run(at.desk.prune(part._replace(queue="other"), timedelta(days=1))) == 0
     assert at.run(at.desk.prune(part, timedelta(days=1), limit=2)) == 2
     assert at.run(at.desk.prune(part, timedelta(days=1), limit=2)) == 1

@@ -69,9 +69,7 @@ def test_both_files_read_the_fields_of_a_batch_in_the_same_order(name: str) -> N
     "lost",
     [
         "and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]",
-        "fence = least(j.fence, 9223372036854775806) + 1,",
-        "((select lease_ms from held))[width_bucket(j.id, (select id from held))] * ",
-        "|| nullif((select error from held) -> (width_bucket(j.id, (select id from held)) - 1), 'null'::jsonb)",
+        "((select lease_ms from held))[width_bucket(j.id, (select id from held))]",
     ],
 )
 def test_a_difference_in_meaning_is_never_taken_for_one_in_writing(lost: str) -> None:
@@ -94,7 +92,9 @@ def variants(store: Store, name: str) -> list[frozenset[str]]:
     """Which optional lines to try: none, all, and each one alone; of blocks, which are alternatives, one at a time."""
     optional = store.dialect.queries[name].optional
     blocks = optional & {"queues", "lane_queues"}
-    lines = [frozenset(), optional - blocks, *(frozenset({one}) for one in optional - blocks)]
+    # A time is said in one of two ways.
+    whole = optional - blocks - ({"run_at"} if name == "change_live" else frozenset())
+    lines = [frozenset(), whole, *(frozenset({one}) for one in optional - blocks)]
     return [some | {block} for some in lines for block in blocks] or lines
 
 

@@ -222,7 +222,7 @@ def test_a_second_apply_does_nothing(store: Store) -> None:
     assert [lease.job_id for lease in store.run(jobs.claim("mail", limit=9))] == [job]
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 14])
 @pytest.mark.parametrize("database", ["mariadb", "mysql"])
 def test_an_upgrade_that_was_cut_off_after_any_statement_can_be_run_again(
     database: str, version: int, request: pytest.FixtureRequest
@@ -345,3 +345,28 @@ def test_tables_from_before_runs_take_runs_and_keep_their_jobs(store: Store) -> 
     job = new_job("runs", "fulfil@1")
     store.run(start([NewRun(job, "fulfil", "order-1", 1)]))
     assert {row.id: row.followers for row in Look(store.run, store).live()} == {job_id: None, job.id: runs.RUN}
+
+
+def test_runs_and_workers_from_before_are_found_as_they_are_and_nothing_is_sharded(store: Store) -> None:
+    store.run(migrate.apply(before(store, "shards_and_outcomes")))
+    now = NOW[store.dialect.name]
+    over = [new_id() for _ in range(3)]
+    for run_id, outcome in zip(over, ("done", "dead", "done"), strict=True):
+        row = f"'{run_id}', 'fulfil', '{run_id}', '{outcome}', {now}, {now}"
+        sql(store, f"insert into holdfast_runs (id, workflow, run_key, outcome, created_at, ended_at) values ({row})")  # noqa: S608
+    worker = f"'old', 'alive', {now}, {now}, '{{}}'"
+    sql(store, f"insert into holdfast_workers (id, status, started_at, seen_at, info) values ({worker})")  # noqa: S608
+    store.run(migrate.apply(store.migrations))
+    store.run(start([NewRun(new_job("runs", "fulfil@1"), "fulfil", "order-1", 1)]))
+    found = store.run(runs.runs(runs.RunFilter(status="done")))
+    assert [view.job_id for view in found] == [over[2], over[0]]
+    assert [one.id for one in store.run(registry.workers())] == ["old"]
+    look = Look(store.run, store)
+    assert [row[0] for row in look.rows("select counted from holdfast_workers")] == [None]
+    row = f"insert into holdfast_shard_map (one, number, version, map, set_at) values (1, 0, 1, '{{}}', {now})"  # noqa: S608
+    sql(store, row)
+    # There is one row at most.
+    for one in ("1", "2"):
+        with pytest.raises(Exception, match=r"(?i)unique|duplicate|check|constraint"):
+            sql(store, row.replace("(1,", f"({one},", 1))
+    assert [tuple(row) for row in look.rows("select number, version, map from holdfast_shard_map")] == [(0, 1, "{}")]

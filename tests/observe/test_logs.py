@@ -102,6 +102,69 @@ def test_a_record_names_the_job_that_runs_where_a_thread_is_ahead_of_the_loop() 
         logs.spot.reset(token)
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "never_waits"])
+def test_a_task_that_outlives_its_job_keeps_it_and_never_names_the_next_in_its_slot(
+    stage: Stage, kept: Kept, waits: bool
+) -> None:
+    left: list[asyncio.Task[None]] = []
+    later = asyncio.Event()
+
+    async def linger(n: int) -> None:
+        await later.wait()
+        log.info("left %d", n)
+
+    @stage.hf.job
+    async def leave(n: int) -> None:
+        left.append(asyncio.create_task(linger(n)))
+        asyncio.get_running_loop().call_later(0.03, log.info, "called %d", n)
+        if waits:
+            await asyncio.sleep(0)
+
+    @stage.hf.job
+    async def follow() -> None:
+        log.info("follows")
+        later.set()
+        await asyncio.sleep(0.05)
+        await asyncio.gather(*left, asyncio.create_task(mine()))
+
+    async def mine() -> None:
+        log.info("mine")
+
+    jobs = [leave.enqueue(n=n) for n in range(3)]
+    last = follow.enqueue()
+    stage.work(poll=0.02, concurrency=1)
+    for message in ("follows", "mine"):
+        assert kept.about(message)["job_id"] == last.id
+    for n, job in enumerate(jobs):
+        for message in ("left", "called"):
+            # Of the first job of a kind nobody knows yet whether it waits.
+            assert kept.about(f"{message} {n}")["job_id"] == (job.id if waits or n == 0 else "")
+
+
+def test_a_task_of_a_call_for_several_jobs_that_outlives_them_names_their_kind(stage: Stage, kept: Kept) -> None:
+    left: list[asyncio.Task[None]] = []
+    later = asyncio.Event()
+
+    async def linger() -> None:
+        await later.wait()
+        log.info("left")
+
+    @stage.hf.bulk(size=5)
+    async def together(items: list[int]) -> None:
+        left.append(asyncio.create_task(linger()))
+
+    @stage.hf.job
+    async def follow() -> None:
+        later.set()
+        await asyncio.gather(*left)
+
+    stage.hf.enqueue_many([together.bind(n) for n in range(5)])
+    follow.enqueue()
+    stage.work(poll=0.02, concurrency=1)
+    said = kept.about("left")
+    assert (said["job_kind"], said["job_id"]) == ("together", "")
+
+
 def test_records_of_bulk_handlers_name_the_kind_and_those_of_runs_their_job(stage: Stage, kept: Kept) -> None:
     @stage.hf.bulk(size=5)
     async def together(items: list[int]) -> None:

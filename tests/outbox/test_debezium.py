@@ -340,3 +340,16 @@ def test_a_connector_on_mysql_reads_the_same_rows(mysql: MySQL, kafka: brokers.K
     first = said.index(events[0].id)
     assert [event.id for event in events] == said[first : first + len(events)]
     assert [event.data["n"] for event in events] == [first + n for n in range(len(events))]
+
+
+def test_of_several_hosts_the_one_of_the_connector_is_to_be_filled_in() -> None:
+    for url, host, port in [
+        ("postgresql://ann:pw@a:5433,b:5433/shop", "FILL-IN", "5433"),
+        ("postgresql://ann@a/shop", "a", "5432"),
+        ("postgresql://ann@[::1]:5433/shop", "::1", "5433"),
+        ("postgresql://ann@/shop?host=/run/postgresql", "localhost", "5432"),
+        ("mysql://ann@a/shop", "a", "3306"),
+    ]:
+        settings = Holdfast(url).debezium("#").connector("shop")
+        assert (settings["database.hostname"], settings["database.port"]) == (host, port)
+        assert settings["database.user"] == "ann"

@@ -79,7 +79,7 @@ def test_a_reap_that_looks_back_a_little_reads_little(store: Store, connection: 
 
 def test_a_plan_does_not_outlive_the_table_that_it_was_made_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One made while the table was small reads all of it, and PostgreSQL keeps it until the table is analysed."""
-    monkeypatch.setattr("holdfast.store.dialects.postgres.PLANS_LIVE", 0.2)
+    monkeypatch.setattr("holdfast.store.dialects.postgres.connecting.PLANS_LIVE", 0.2)
     prepared = "select prepare_time from pg_prepared_statements where statement like 'update %'"
 
     async def main() -> tuple[list[Any], list[Any]]:

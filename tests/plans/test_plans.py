@@ -18,6 +18,7 @@ from psycopg import sql
 
 from holdfast import chains, jobs, results
 from holdfast.flow import Flow, Statement
+from holdfast.observe.sampling import LEASED_READ
 from holdfast.store import Store, migrate
 from holdfast.testing import failure, new_job
 from holdfast.values.rows import Finish, Lease, PutBack
@@ -301,6 +302,14 @@ def test_the_queues_to_prune_are_found_without_reading_every_finished_row(
     assert_bounded(plan, 3)
 
 
+def test_leased_jobs_are_counted_without_reading_those_that_wait(
+    store: Store, connection: Any, kind: PlanKind, size: int, held: list[Lease]
+) -> None:
+    plan = explain(store, connection, Statement("depth_leased", {"limit": LEASED_READ}), kind)
+    assert plan.scans == {("holdfast_jobs", "holdfast_jobs_lease_idx")}
+    assert plan.rows_visited < WAITING / 2
+
+
 @pytest.fixture(scope="module")
 def lite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A SQLite store with 20,000 waiting jobs and no statistics at all."""
@@ -358,6 +367,11 @@ def test_reap_on_sqlite_reads_expired_leases_by_their_index(
     assert table_steps(lite, statement_of(jobs.reap(limit=10))) == [
         "SEARCH holdfast_jobs USING INDEX holdfast_jobs_lease_idx (lease_expires_at<?)"
     ]
+
+
+def test_leased_jobs_are_counted_on_sqlite_by_their_index(lite: Store) -> None:
+    reads = [line for line in table_steps(lite, Statement("depth_leased", {"limit": LEASED_READ})) if "_jobs" in line]
+    assert reads == ["SCAN holdfast_jobs USING INDEX holdfast_jobs_lease_idx"]
 
 
 def test_claims_from_the_front_are_not_planned_anew(store: Store, connection: Any) -> None:

@@ -40,7 +40,7 @@ def test_a_batch_with_rows_of_two_claims_of_a_run_has_those_of_the_later_one(hf:
     [lease] = hf.store.run(jobs.claim("runs", limit=1))
 
     async def main() -> None:
-        writer = CheckpointWriter(hf.store.arun, "w", DbClock(hf.store))
+        writer = CheckpointWriter(hf.store.arun, "w", DbClock(hf.store).learn)
         for name, fence in (("new", lease.fence), ("old", lease.fence - 1)):
             writer.add(Owner(heard, name), Entry(lease.job_id, fence, Recorded(1, "charge", "step", value=name)))
         async with asyncio.timeout(10):

@@ -94,6 +94,8 @@ def test_a_server_that_stays_lax_is_refused() -> None:
         (1053, errors.DatabaseUnavailable),
         (1180, errors.DatabaseUnavailable),
         (1927, errors.DatabaseUnavailable),
+        (1290, errors.ReadOnlyDatabase),
+        (1836, errors.ReadOnlyDatabase),
         (2006, errors.DatabaseUnavailable),
         (2013, errors.DatabaseUnavailable),
         (4031, errors.DatabaseUnavailable),

@@ -55,6 +55,8 @@ SAMPLES: list[HoldfastError] = [
     errors.SharedTransactionUndone(),
     errors.DatabaseUnavailable("connection refused"),
     errors.AccessRefused("password authentication failed"),
+    errors.FileRefused("shop.db", "it is a folder"),
+    errors.ReadOnlyDatabase("cannot execute INSERT in a read-only transaction"),
     errors.DatabaseBusy("deadlock"),
     errors.UniqueViolation(),
     errors.SchemaMissing(),

@@ -307,6 +307,8 @@ def test_completion_in_a_transaction_of_the_handlers_own(stage: Stage, end: str)
     last = 1 if end == "commit" else 2
     assert {(stage.state(job), stage.show(job).attempts) for job in jobs} == {("done", last)}
     assert written(stage) == [0, 1, 2, 3]
+    assert len(stage.heard(events.FailedAfterDone)) == (4 if end == "commit" else 0)
+    assert not stage.heard(events.LeaseWasLost)
 
 
 def test_async_completion_in_a_transaction_of_the_handlers_own(pg_stage: Stage) -> None:

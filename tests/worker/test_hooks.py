@@ -316,6 +316,21 @@ def test_a_resource_that_no_hook_gives_is_told_when_a_worker_is_made(hf: Holdfas
         hf.worker()
 
 
+def test_a_hook_that_does_not_say_what_it_gives_is_named_where_that_is_missed(hf: Holdfast) -> None:
+    @hf.on_start
+    def make_client():  # type: ignore[no-untyped-def]
+        yield Client()
+
+    @hf.job
+    async def act(client: Client) -> None: ...
+
+    said = (
+        r"parameter client of act: .*make_client \(.*test_hooks\.py:\d+\) does not say what it gives: .*`-> .*Client`"
+    )
+    with pytest.raises(ConfigError, match=said):
+        hf.worker()
+
+
 def test_the_order_of_registering_does_not_matter(hf: Holdfast) -> None:
     @hf.job
     async def act(client: Client) -> str:

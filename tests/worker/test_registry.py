@@ -1,9 +1,11 @@
 """Handlers in many modules: registries that an application includes, and modules that it finds by itself."""
 
 import asyncio
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,7 +130,7 @@ def test_a_kind_that_is_there_is_refused_and_nothing_of_the_registry_is_taken(hf
     @hf.job
     def act() -> None: ...
 
-    with pytest.raises(ConfigError, match=r"each kind has one handler.*prefix=.*'act'"):
+    with pytest.raises(ConfigError, match=r"one handler.*prefix=.*there is .*\.act \(.*test_registry\.py:\d+\).*'act'"):
         hf.include(registry)
     assert (list(hf.handlers), hf.context.hooks.all) == (["act"], [])
     hf.include(registry, prefix="library.")
@@ -190,3 +192,18 @@ def test_a_module_that_fails_is_named(hf: Holdfast, package: Path) -> None:
             hf.autodiscover(wrong)
     with pytest.raises(ConfigError, match="names of packages"):
         hf.autodiscover()
+
+
+def test_a_module_that_is_imported_under_two_names_is_told_as_that(hf: Holdfast, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.py"
+    file.write_text("def act() -> None: ...\n")
+
+    def imported(name: str) -> Any:
+        found = runpy.run_path(str(file), run_name=name)["act"]
+        return hf.job(found)
+
+    imported("__main__")
+    with pytest.raises(
+        ConfigError, match=r"is __main__\.act \(.*jobs\.py:1\) already, and shop\.jobs\.act is the same"
+    ):
+        imported("shop.jobs")

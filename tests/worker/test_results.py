@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -28,7 +28,7 @@ from holdfast.testing.inline import run_due
 from holdfast.values.ids import new_id
 from holdfast.values.rows import Finish, Lease
 from holdfast.waits import board
-from tests.worker.asking import Asker, claimed, is_at_rest, scene, waited_for
+from tests.worker.asking import Asker, claimed, is_at_rest, run_soon, scene, waited_for
 from tests.worker.stage import DEADLINE, Stage
 
 # What comes of a job
@@ -122,7 +122,7 @@ def test_a_cancelled_job_raises_the_reason(stage: Stage, asker: Asker) -> None:
 
     async def body() -> None:
         by_handler = act.enqueue()
-        await asyncio.to_thread(run_due, stage.hf)
+        await run_soon(stage.hf)
         by_hand = act.enqueue()
         stage.run(admin.cancel(by_hand.id, "ada"))
         with pytest.raises(JobCancelled, match="was cancelled: nobody wants it") as first:
@@ -278,7 +278,7 @@ def test_no_time_looks_once(stage: Stage, asker: Asker) -> None:
         job = act.enqueue()
         with pytest.raises(TimeoutError, match="has not ended yet: it is pending, due"):
             await asker.result(stage.hf, job, 0)
-        await asyncio.to_thread(run_due, stage.hf)
+        await run_soon(stage.hf)
         assert await asker.result(stage.hf, job, timedelta(0)) == 7
         assert await stage.until(lambda: is_at_rest(stage.hf))
 
@@ -327,6 +327,20 @@ def test_a_timeout_says_who_runs_the_job_and_why_it_failed_before(stage: Stage, 
         stage.run(jobs.park(lease, "children"))
         stage.sql("update holdfast_jobs set state = 'waiting', waits_for = 'children' where id = ?", job.id)
         with pytest.raises(TimeoutError, match="it waits for children"):
+            await asker.result(stage.hf, job, 0.05)
+
+    scene(stage, body)
+
+
+def test_whether_a_lease_has_run_out_is_told_by_the_clock_of_the_database(stage: Stage, asker: Asker) -> None:
+    @stage.hf.job
+    async def act() -> None: ...
+
+    async def body() -> None:
+        stage.hf.store.now = datetime.now(UTC) - timedelta(hours=1)
+        job = act.enqueue()
+        claimed(stage)
+        with pytest.raises(TimeoutError, match="it runs on worker, attempt 1 of 5"):
             await asker.result(stage.hf, job, 0.05)
 
     scene(stage, body)

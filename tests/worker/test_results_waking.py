@@ -20,12 +20,11 @@ from holdfast import (
     jobs,
 )
 from holdfast.errors import DatabaseUnavailable
-from holdfast.testing.inline import run_due
 from holdfast.values.ids import new_id
 from holdfast.values.rows import Finish
 from holdfast.waits import board
 from tests.proxy import Proxy
-from tests.worker.asking import Asker, claimed, is_at_rest, scene, waited_for
+from tests.worker.asking import Asker, claimed, is_at_rest, run_soon, scene, waited_for
 from tests.worker.processes import crew_on
 from tests.worker.stage import DEADLINE, Stage
 
@@ -523,7 +522,7 @@ def test_one_loop_after_the_other_may_wait(stage: Stage) -> None:
         async def body(job: Any = job) -> None:
             asking = asyncio.create_task(stage.hf.aresult(job, DEADLINE))
             await waited_for(stage.hf, job)
-            await asyncio.to_thread(run_due, stage.hf)
+            await run_soon(stage.hf)
             assert await asking == 7
 
         scene(stage, body)

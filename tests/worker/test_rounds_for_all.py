@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast import Holdfast, admin, events
-from holdfast.worker import Worker
+from holdfast.worker import Worker, registry
 from holdfast.worker.rounds import base
 from holdfast.worker.rounds.prune import Prune
 from tests.worker.stage import Stage
@@ -99,3 +99,16 @@ def test_audit_lines_are_pruned_by_what_the_application_says(stage: Stage, monke
 def test_workers_that_keep_audit_lines_for_other_times_prune_beside_each_other(stage: Stage) -> None:
     one, other = stage.app(), stage.app(audit_retention=3600)
     assert one.context.retention_digest() != other.context.retention_digest()
+
+
+def test_taking_turns_says_nothing_in_the_log(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """A driver may log what a statement has ignored, and this one is run every few seconds."""
+    store = stage.app().store
+
+    async def scene() -> list[bool]:
+        taken = [await store.arun(registry.take_round("prune", worker, 10_000)) for worker in ("a", "a", "b")]
+        await store.aclose()
+        return taken
+
+    assert asyncio.run(scene()) == [True, True, False]
+    assert caplog.messages == []

@@ -3,14 +3,18 @@
 import asyncio
 import logging
 import math
+import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from holdfast import Cancel, Fatal, Holdfast, Retry, Snooze, events
+from holdfast import Cancel, Fatal, Holdfast, Retry, Run, Snooze, events, observe
 from holdfast.observe import Tallies
 from holdfast.values.rows import Lease
+from holdfast.worker import Worker
+from holdfast.worker.db_clock import DbClock
+from holdfast.worker.rounds.clocks import Clocks
 from holdfast.worker.work import Work
 from tests.worker.stage import Stage
 
@@ -67,6 +71,58 @@ def test_waiting_time_counts_from_the_moment_a_job_is_due(sqlite_stage: Stage) -
     waited = {event.id: event.waited for event in stage.heard(events.JobStarted)}
     assert 60 <= waited[old.id] < 120
     assert 0 <= waited[late.id] < 60
+
+
+@pytest.mark.parametrize("hours", [1, -1], ids=["ahead", "behind"])
+def test_waiting_time_goes_by_the_clock_of_the_database(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    wrong = time.time
+    monkeypatch.setattr("time.time", lambda: wrong() + 3600 * hours)
+
+    @stage.hf.job
+    async def act() -> None: ...
+
+    @stage.hf.job
+    def on_a_thread() -> None: ...
+
+    @stage.hf.workflow
+    async def flow(run: Run) -> None: ...
+
+    act.enqueue()
+    on_a_thread.enqueue()
+    flow.start(id="a")
+    time.sleep(0.05)
+    stage.work(poll=0.02)
+    waited = [event.waited for event in stage.heard(events.JobDone)]
+    assert len(waited) == 3
+    assert all(0.04 < seconds < 60 for seconds in waited), waited
+    counted = stage.run(observe.history(600)).figures()
+    assert counted.waits.count == 3
+    assert 0.03 < counted.waits.total < 180
+
+
+def test_the_clocks_are_compared_again_and_again(sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Clocks, "every_seconds", 0.01)
+
+    @sqlite_stage.hf.job
+    async def act() -> None: ...
+
+    async def body(worker: Worker) -> None:
+        [branch] = worker.branches
+        for _ in range(2):
+            branch.clock.learn_offset(0.0)
+            await sqlite_stage.until(lambda: abs(branch.clock.at(time.monotonic()) - time.time()) < 5)
+
+    sqlite_stage.work(body)
+
+
+def test_without_the_databases_time_the_hosts_is_taken() -> None:
+    clock = DbClock()
+    assert not clock.known
+    assert abs(clock.at(time.monotonic() - 7) - (time.time() - 7)) < 5
+    clock.learn(5_000_000.0)
+    assert abs(clock.at(time.monotonic() - 7) - (5_000_000 - 7)) < 5
 
 
 def test_a_job_that_never_started_has_neither_waited_nor_run(sqlite_stage: Stage) -> None:

@@ -250,6 +250,49 @@ def test_completion_in_the_handlers_own_transaction(stage: Stage, end: str) -> N
     last = 1 if end == "commit" else 2
     assert (shown.state, shown.result, shown.attempts) == ("done", [last], last)
     assert written(stage) == [f"attempt {last}"]
+    # What failed behind the commit is told as that, and not as a lost lease; what was rolled back is a failed attempt.
+    late = ["ValueError: after the end of its own transaction"] if end == "commit" else []
+    assert [event.error for event in stage.heard(events.FailedAfterDone)] == late
+    assert (len(stage.heard(events.JobDone)), len(stage.heard(events.JobRetried))) == (1, last - 1)
+    assert not stage.heard(events.LeaseWasLost)
+
+
+@pytest.mark.parametrize("keep", [3600, 0], ids=["kept", "dropped"])
+@pytest.mark.parametrize("answer", [Snooze(60), Cancel("no"), Retry.after(60), Fatal("no")], ids=["s", "c", "r", "f"])
+def test_another_end_behind_the_handlers_own_transaction_is_told(sqlite_stage: Stage, answer: Any, keep: Any) -> None:
+    stage = with_effects(sqlite_stage)
+    stage.hf.queue("default", retention=keep)
+
+    @stage.hf.job
+    def act(job: Job) -> Any:
+        with contextlib.closing(own_connection(stage)) as connection:
+            job.complete(connection)
+            connection.commit()
+        return answer
+
+    act.enqueue()
+    stage.work()
+    [told] = stage.heard(events.FailedAfterDone)
+    assert type(answer).__name__ in told.error
+    assert len(stage.heard(events.JobDone)) == 1
+    assert not stage.heard(events.LeaseWasLost)
+
+
+def test_a_lease_that_was_lost_behind_a_completion_that_came_to_nothing_is_lost(sqlite_stage: Stage) -> None:
+    stage = with_effects(sqlite_stage)
+
+    @stage.hf.job
+    def act(job: Job) -> None:
+        with contextlib.closing(own_connection(stage)) as connection:
+            job.complete(connection)
+            connection.rollback()
+        stage.steal(job)
+        raise ValueError("neither complete nor held")
+
+    act.enqueue()
+    stage.work(lambda _: stage.until_said(events.LeaseWasLost))
+    assert not stage.heard(events.FailedAfterDone)
+    assert not stage.heard(events.JobDone)
 
 
 def test_progress_after_completion_is_refused_where_it_would_wait_for_itself(stage: Stage) -> None:

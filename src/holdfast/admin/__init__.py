@@ -47,6 +47,7 @@ from holdfast.admin.queues import start_lines as start_lines
 from holdfast.admin.queues import stop_lines as stop_lines
 from holdfast.admin.reading import get as get
 from holdfast.admin.reading import read as read
+from holdfast.admin.reading import shard_of as shard_of
 from holdfast.admin.recording import prune_audit as prune_audit
 from holdfast.life.listing import Cancelled as Cancelled
 from holdfast.life.listing import Changed as Changed

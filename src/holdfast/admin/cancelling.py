@@ -20,9 +20,11 @@ from holdfast.admin.picking import LIVE, LiveJob, chosen, in_chunks, left_alone,
 from holdfast.admin.recording import record
 from holdfast.errors import Conflict, RunNotFound
 from holdfast.flow import Series, Steps, ask, flow, in_turn, number_of, text_of
+from holdfast.life import merging
 from holdfast.life.door import Left, consequences
 from holdfast.life.listing import Cancelled
 from holdfast.lines.leaving import as_in_line
+from holdfast.placing import Every, on_every, placed_by, where_id_is
 from holdfast.values.failure import ErrorRecord
 from holdfast.values.ids import is_id, new_ids
 from holdfast.values.rows import LAST_FENCE, Finish
@@ -35,6 +37,7 @@ _ADVICE = {
 }
 
 
+@where_id_is
 @flow
 def cancel(job_id: str, actor: str | None) -> Steps[Literal["cancelled", "requested"]]:
     """End a pending or waiting job as cancelled, or ask the worker of a leased one, or a run, to stop.
@@ -76,7 +79,7 @@ def cancel_all(
     Commits: after each chunk. After a crash: the chunks before are done; repeat it for the rest. Where only the reply
     to a commit was lost, the jobs of that chunk are cancelled and may be missing from the answer.
     """
-    by_name = (yield from in_turn(_by_name(ids))) if ids else {}
+    by_name = _one_each((yield from in_turn(_named(ids)))) if ids else {}
     ids, unknown = (None, {}) if ids is None else _without_names(ids, by_name)
     jobs, named = yield from chosen(meant, ids, limit)
     if dry_run:
@@ -89,16 +92,30 @@ def cancel_all(
     return done.with_more(Cancelled(left=left | unknown)).called({job: name for name, job in by_name.items()})
 
 
+Named = dict[str, list[tuple[str, str]]]
+
+
+def _all_named(answers: Sequence[Named]) -> Named:
+    names = merging.joined([list(answer) for answer in answers])
+    return {name: [one for answer in answers for one in answer.get(name, ())] for name in names}
+
+
+@placed_by(lambda names: Every(_all_named, lenient=False, ids=names))
 @flow
-def _by_name(named: Sequence[str]) -> Steps[dict[str, str]]:
-    """Find the jobs of runs that are named by their own ids. Raises: RunNotFound where several workflows have one."""
-    found = {}
-    for start in range(0, len(named), NAMES_AT_ONCE):
-        for name, those in (yield from runs.named(named[start : start + NAMES_AT_ONCE])).items():
-            if len(those) > 1:
-                raise RunNotFound(name, [workflow for _, workflow in those])
-            found[name] = those[0][0]
+def _named(names: Sequence[str]) -> Steps[Named]:
+    """Find the jobs of runs that are named by their own ids, each with its workflow."""
+    found: Named = {}
+    for start in range(0, len(names), NAMES_AT_ONCE):
+        found |= yield from runs.named(names[start : start + NAMES_AT_ONCE])
     return found
+
+
+def _one_each(named: Named) -> dict[str, str]:
+    """Return the job of each run. Raises: RunNotFound where several workflows have one of this name."""
+    for name, those in named.items():
+        if len(those) > 1:
+            raise RunNotFound(name, [workflow for _, workflow in those])
+    return {name: those[0][0] for name, those in named.items()}
 
 
 def _without_names(named: Sequence[str], by_name: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -107,6 +124,11 @@ def _without_names(named: Sequence[str], by_name: Mapping[str, str]) -> tuple[li
     return [by_name.get(name, name) for name in named if name not in unknown], unknown
 
 
+def _where(meant: Filter, actor: str | None, ids: Sequence[str], wait: bool = False) -> Every[Cancelled]:
+    return Every(merging.cancelled, lenient=False, ids=ids)
+
+
+@placed_by(_where)
 @flow
 def cancel_chunk(meant: Filter, actor: str | None, ids: Sequence[str], wait: bool = False) -> Steps[Cancelled]:
     """Cancel those of these jobs that are still live and meant; without `wait`, what somebody has locked is left out.
@@ -128,6 +150,7 @@ def cancel_chunk(meant: Filter, actor: str | None, ids: Sequence[str], wait: boo
     return _answer(jobs, begun)
 
 
+@placed_by(_where)
 @flow
 def force_chunk(meant: Filter, actor: str | None, ids: Sequence[str], wait: bool = False) -> Steps[Cancelled]:
     """End those of these jobs that are still live and meant, and the children of runs among them, whatever they do.
@@ -202,6 +225,14 @@ def _ask_to_stop(ids: Sequence[str], actor: str | None) -> Steps[bool]:
     return bool(lines)
 
 
+def _best_known(answers: Sequence[Cancelled]) -> Cancelled:
+    """Take of each job what its own shard says: elsewhere nobody knows that a run has not begun."""
+    ended = {job for answer in answers for job in answer.cancelled}
+    jobs = sorted({job for answer in answers for job in answer.seen})
+    return Cancelled([job for job in jobs if job in ended], [job for job in jobs if job not in ended])
+
+
+@on_every(_best_known, lenient=False)
 @flow
 def _foreseen(jobs: Sequence[LiveJob], force: bool) -> Steps[Cancelled]:
     """Tell what a cancel would do, by force or not."""

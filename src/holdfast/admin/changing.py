@@ -15,10 +15,12 @@ from holdfast.admin.jobs import Filter
 from holdfast.admin.picking import LiveJob, chosen, in_chunks, left_alone, lock, out_of_line
 from holdfast.admin.recording import record
 from holdfast.flow import Series, Steps, ask, flow
+from holdfast.life import merging
 from holdfast.life.door import consequences
 from holdfast.life.listing import Changed
 from holdfast.lines.heads import WAITS_FOR_LINE
 from holdfast.lines.leaving import LIMIT, LINE_BITS
+from holdfast.placing import Every, placed_by
 from holdfast.values.changes import Change
 from holdfast.values.reserved import is_route
 from holdfast.values.views import iso
@@ -47,6 +49,11 @@ def change_all(
     return done.with_more(Changed(left=(yield from left_alone(named, done.seen))))
 
 
+def _where(meant: Filter, change: Change, actor: str | None, ids: Sequence[str], wait: bool = False) -> Every[Changed]:
+    return Every(merging.changed, lenient=False, ids=ids)
+
+
+@placed_by(_where)
 @flow
 def change_chunk(
     meant: Filter, change: Change, actor: str | None, ids: Sequence[str], wait: bool = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from typing import ClassVar, Literal, cast
 
 from holdfast import runs
@@ -14,13 +15,16 @@ from holdfast.admin.family import family
 from holdfast.admin.jobs import LONGEST_LIST, STATES, Filter
 from holdfast.admin.picking import without_ids
 from holdfast.errors import ConfigError
-from holdfast.flow import Flow, Series, Steps, flow
+from holdfast.flow import Flow, Series, Steps, ask, flow
 from holdfast.jobs import pruning
+from holdfast.life import merging
 from holdfast.life.desk import Desk
 from holdfast.life.findings import ANY_KIND, Finding
 from holdfast.life.listing import EVERYTHING, After, Cancelled, Changed, Count, Family, Kept, Page, Replays, Wanted
+from holdfast.placing import Every, InTurn, Placed, on_every
 from holdfast.values.changes import Change
 from holdfast.values.ids import id_beginning, parse_id
+from holdfast.values.rows import when
 from holdfast.values.views import AuditLine, DeadGroup, JobView
 
 _COUNTED = ("due", "scheduled", "waiting", "leased", "done", "dead", "cancelled")
@@ -43,6 +47,7 @@ class JobsDesk(Desk):
     )
     has_retention: ClassVar[bool] = True
 
+    @on_every(merging.queues)
     @flow
     def counts(self) -> Steps[list[Count]]:
         """Count jobs by queue; of finished ones the latest, up to a limit (`admin.counts`)."""
@@ -53,14 +58,12 @@ class JobsDesk(Desk):
         late = {lag.queue: lag.oldest_seconds for lag in (yield from admin.oldest_pending().start())}
         return [Count(queue, **by_queue[queue], oldest_seconds=late.get(queue)) for queue in sorted(by_queue)]
 
-    @flow
     def rows(
         self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
-    ) -> Steps[Page]:
+    ) -> Flow[Page]:
         last = after.id if isinstance(after, JobView) else None if after is None else typed_id(after)
-        size = min(limit, LONGEST_LIST)
-        found = yield from admin.list_jobs(filter_of(wanted), size, last, newest).start()
-        return Page(found, found[-1] if len(found) == size else None)
+        meant, size = filter_of(wanted), min(limit, LONGEST_LIST)
+        return Placed(_page(meant, size, last, newest), Every(partial(merging.pages, size, newest), ids=meant.ids))
 
     def letters(
         self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
@@ -83,6 +86,7 @@ class JobsDesk(Desk):
     def family(self, row: JobView) -> Flow[Family]:
         return family(row)
 
+    @on_every(merging.findings)
     @flow
     def examine(
         self,
@@ -110,6 +114,7 @@ class JobsDesk(Desk):
             found += yield from looks[name]().start()
         return found
 
+    @on_every(merging.all_of)
     @flow
     def is_audited(self) -> Steps[bool]:
         yield from ()
@@ -134,21 +139,30 @@ class JobsDesk(Desk):
     ) -> Series[Changed]:
         return changing.change_all(*without_ids(filter_of(wanted)), change, actor, limit, dry_run)
 
-    @flow
-    def replay(self, wanted: Wanted, limit: int, actor: str | None, dry_run: bool = False) -> Steps[Replays]:
-        done = yield from admin.replay(_dead(wanted), min(limit, LONGEST_LIST), actor, dry_run)
-        return Replays(done.ids, done.conflicts, {job: _stays(job, holder) for job, holder in done.conflicts.items()})
+    def replay(self, wanted: Wanted, limit: int, actor: str | None, dry_run: bool = False) -> Flow[Replays]:
+        meant, most = _dead(wanted), min(limit, LONGEST_LIST)
+
+        def make(left: int) -> Flow[Replays]:
+            return _replay(meant, left, actor, dry_run)
+
+        return Placed(make(most), InTurn(make, most, lambda done: done.size, merging.replays, meant.ids))
 
     def discard(self, wanted: Wanted, limit: int, actor: str | None, dry_run: bool = False) -> Flow[list[str]]:
         return admin.discard(_dead(wanted), min(limit, LONGEST_LIST), actor, dry_run)
 
+    @on_every(merging.in_all)
     @flow
     def kept(self) -> Steps[list[Kept]]:
         return [Kept(*pair) for pair in (yield from pruning.prune_queues().start())]
 
-    def count_older(self, part: Kept, older: timedelta) -> Flow[int]:
-        before = datetime.now(UTC) - older
-        return admin.count_jobs(Filter(states=(part.outcome,), queue=part.queue, finished_before=before))
+    @on_every(merging.summed)
+    @flow
+    def count_older(self, part: Kept, older: timedelta) -> Steps[int]:
+        # By the clock that a prune goes by.
+        [[now]] = yield from ask("clock")
+        before = when(now) - older
+        older_ones = Filter(states=(part.outcome,), queue=part.queue, finished_before=before)
+        return (yield from admin.count_jobs(older_ones).start())
 
     def prune(self, part: Kept, older: timedelta, *, limit: int = 1000) -> Flow[int]:
         return _prune(part, int(older.total_seconds() * 1000), limit)
@@ -185,6 +199,19 @@ def _stays(job: str, holder: str | None) -> str:
     return f"{job} stays: {f'job {holder} holds' if holder else 'another job held'} its unique key"
 
 
+@flow
+def _page(meant: Filter, size: int, last: str | None, newest: bool) -> Steps[Page]:
+    found = yield from admin.list_jobs(meant, size, last, newest).start()
+    return Page(found, found[-1] if len(found) == size else None)
+
+
+@flow
+def _replay(meant: Filter, limit: int, actor: str | None, dry_run: bool) -> Steps[Replays]:
+    done = yield from admin.replay(meant, limit, actor, dry_run)
+    return Replays(done.ids, done.conflicts, {job: _stays(job, holder) for job, holder in done.conflicts.items()})
+
+
+@on_every(merging.summed)
 @flow
 def _prune(part: Kept, older_ms: int, limit: int) -> Steps[int]:
     """Delete one chunk of finished jobs, and of runs with their journals once no other job is left."""

@@ -8,7 +8,9 @@ from typing import Literal
 from holdfast import chains
 from holdfast.admin.jobs import LONGEST_LIST, Filter, list_jobs
 from holdfast.flow import Steps, flow
+from holdfast.life import merging
 from holdfast.life.listing import Family, Relative
+from holdfast.placing import on_every
 from holdfast.values.ids import next_id
 from holdfast.values.rows import CONTINUES_HEADER
 from holdfast.values.views import JobView
@@ -19,6 +21,7 @@ MOST_RELATIVES = 100
 Relation = Literal["continues it", "waits for it", "it waits for", "it continues"]
 
 
+@on_every(merging.families)
 @flow
 def family(job: JobView) -> Steps[Family]:
     """Read what a job comes after, and the tree of what comes after it, down to a hundred jobs."""

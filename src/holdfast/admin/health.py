@@ -67,6 +67,23 @@ class Listener:
         return plain(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Standbys:
+    """How a server is replicated. Commits wait for `synchronous` of its standbys if `waits` is true.
+
+    Of `hidden` ones the role may not see whether they are synchronous: it lacks pg_monitor.
+    """
+
+    read_only: bool
+    waits: bool
+    following: int
+    synchronous: int
+    hidden: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return plain(self)
+
+
 @flow
 def clock() -> Steps[datetime]:
     """Read the database's time."""
@@ -108,6 +125,13 @@ def listener_state() -> Steps[list[Listener]]:
     """Read which workers listen for wake-ups in this database."""
     rows = yield from ask("listeners", alone=True)
     return [Listener(pid, state, address, when(since), _float(quiet)) for pid, state, address, since, quiet in rows]
+
+
+@flow
+def standbys() -> Steps[Standbys | None]:
+    """Read how the server is replicated; None where that is not looked at."""
+    rows = yield from ask("standbys", alone=True)
+    return Standbys(*rows[0]) if rows else None
 
 
 @flow

@@ -8,25 +8,30 @@ Every action writes one audit line per job, in the transaction that changes the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial, reduce
 from typing import Any, Literal, NamedTuple
 
+from holdfast.admin.filters import ALL as ALL
+from holdfast.admin.filters import LIVE_STATES as LIVE_STATES
+from holdfast.admin.filters import STATES as STATES
+from holdfast.admin.filters import Filter as Filter
 from holdfast.admin.reading import view_of
 from holdfast.admin.recording import record as _record
 from holdfast.chains import CHILD, JOINED, pardon, wait_again
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
-from holdfast.flow import Columns, Steps, ask, flow, number_of, text_of
+from holdfast.flow import Columns, Flow, Steps, ask, flow, number_of, text_of
 from holdfast.jobs import follow
+from holdfast.life import merging
 from holdfast.life.door import Left, consequences
-from holdfast.life.listing import Wanted
 from holdfast.lines.leaving import LINE_BITS
 from holdfast.lines.stopping import start_for
 from holdfast.observe import COUNTED
+from holdfast.placing import Every, InTurn, on_every, placed_by, where_id_is
 from holdfast.runs import RUN, go_on
 from holdfast.values.ids import LOWEST_ID, is_id, parse_id
-from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
 from holdfast.values.retry import whole
 from holdfast.values.rows import when
 from holdfast.values.views import AuditLine, DeadGroup, JobView, Lag, QueueCount, decoded
@@ -56,75 +61,18 @@ __all__ = [
     "show",
 ]
 
-LIVE_STATES = ("pending", "waiting", "leased")
-STATES = (*LIVE_STATES, "done", "dead", "cancelled")
 REPLAYABLE = ("dead", "cancelled")
 LONGEST_LIST = 100_000
 _COUNTED = ("pending", "due", "scheduled", "leased", "done", "dead", "cancelled", "waiting")
 # A job may move between a write that missed it and the read that asks why; each try looks again.
 TRIES_PER_JOB = 10
 
-_TEXTS = {
-    "queue": NAME_LENGTH,
-    "kind": NAME_LENGTH,
-    "key": KEY_LENGTH,
-    "group": 64,
-    "worker": 500,
-    "error": 1000,
-    "event": KEY_LENGTH,
-}
-_TIMES = ("created_after", "created_before", "finished_after", "finished_before")
+
+def _page(filter: Filter = ALL, limit: int = 50, after: str | None = None, newest: bool = True) -> Every[list[JobView]]:
+    return merging.page_of_jobs(limit, newest, filter.ids)
 
 
-@dataclass(frozen=True)
-class Filter(Wanted):
-    """Which jobs are meant; what is left out is not asked, and all that is given must hold.
-
-    `group` is the fingerprint of dead letters. `worker` holds the lease, or held the last one. `created_after` and
-    `finished_after` include their moment, `…_before` do not. `error` is a part of the last error as it is shown,
-    "type: message", in any case of letters. `event` and `outbox` mean deliveries of the outbox.
-    """
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "states", _texts(self.states, "states"))
-        if strange := [state for state in self.states if state not in STATES]:
-            raise ConfigError("states", f"must be among {', '.join(STATES)}", strange[0])
-        object.__setattr__(self, "ids", tuple(map(parse_id, _texts(self.ids, "ids"))))
-        for name, longest in _TEXTS.items():
-            if (value := getattr(self, name)) is not None:
-                text(value, name, longest)
-        for name in _TIMES:
-            if (moment := getattr(self, name)) is not None:
-                _aware(moment, name)
-
-    def params(self) -> dict[str, Any]:
-        """Return what is given, as the parameters that the queries' `when` lines name."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        given = {name: value for name, value in values.items() if value not in (None, ())}
-        given |= {name: list(given[name]) for name in ("states", "ids") if name in given}
-        if self.group is not None or set(self.states) == {"dead"}:
-            # Said once more as a constant, which lets a database use the index of the dead letters.
-            given["only_dead"] = True
-        if self.states and not set(self.states) - set(LIVE_STATES):
-            # Without it, a database reads every finished row only to find that none is live.
-            given["only_live"] = True
-        return given
-
-
-def _texts(values: object, name: str) -> tuple[str, ...]:
-    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
-        raise ConfigError(name, "must be a sequence of texts", values)
-    return tuple(values)
-
-
-def _aware(moment: object, name: str) -> None:
-    if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise ConfigError(name, "must be a datetime with a time zone, as in datetime.now(UTC)", moment)
-
-
-ALL = Filter()
-
-
+@placed_by(_page)
 @flow
 def list_jobs(
     filter: Filter = ALL, limit: int = 50, after: str | None = None, newest: bool = True
@@ -137,6 +85,11 @@ def list_jobs(
     return [view_of(row) for row in rows]
 
 
+def _counting(filter: Filter = ALL) -> Every[int]:
+    return Every(merging.summed, ids=filter.ids)
+
+
+@placed_by(_counting)
 @flow
 def count_jobs(filter: Filter = ALL) -> Steps[int]:
     """Count the jobs that a list without limit would hold."""
@@ -144,6 +97,7 @@ def count_jobs(filter: Filter = ALL) -> Steps[int]:
     return int(count)
 
 
+@on_every(merging.counts)
 @flow
 def counts() -> Steps[list[QueueCount]]:
     """Count jobs by queue, kind and state.
@@ -160,12 +114,14 @@ def counts() -> Steps[list[QueueCount]]:
     return [QueueCount(queue, kind, **numbers) for (queue, kind), numbers in sorted(found.items())]
 
 
+@on_every(merging.any_of)
 @flow
 def any_live() -> Steps[bool]:
     """Tell whether there is a live job."""
     return bool((yield from ask("live_any", alone=True)))
 
 
+@where_id_is
 @flow
 def show(job_id: str) -> Steps[JobView]:
     """Read one job, live or finished.
@@ -178,6 +134,18 @@ def show(job_id: str) -> Steps[JobView]:
     return view_of(rows[0])
 
 
+def _lines(
+    job_id: str | None = None,
+    limit: int = 50,
+    *,
+    actor: str | None = None,
+    since: datetime | None = None,
+    before: datetime | None = None,
+) -> Every[list[AuditLine]]:
+    return Every(partial(merging.audit_lines, limit), ids=() if job_id is None else (job_id,))
+
+
+@placed_by(_lines)
 @flow
 def audit(
     job_id: str | None = None,
@@ -198,6 +166,7 @@ def audit(
     ]
 
 
+@on_every(merging.lags)
 @flow
 def oldest_pending(unpaused: bool = False) -> Steps[list[Lag]]:
     """Tell how far each queue is behind, the furthest first; queues with nothing due are left out.
@@ -208,6 +177,11 @@ def oldest_pending(unpaused: bool = False) -> Steps[list[Lag]]:
     return [Lag(queue, int(due), int(age_us) / 1e6) for queue, due, age_us in rows]
 
 
+def _oldest(limit: int = 50) -> Every[list[JobView]]:
+    return merging.page_of_jobs(limit, newest=False)
+
+
+@placed_by(_oldest)
 @flow
 def expired_leases(limit: int = 50) -> Steps[list[JobView]]:
     """Read leases that ran out and that no reaper has taken back yet, the oldest first."""
@@ -215,9 +189,10 @@ def expired_leases(limit: int = 50) -> Steps[list[JobView]]:
     return [view_of(row) for row in rows]
 
 
+@on_every(merging.in_all)
 @flow
 def ids_from(beginning: str) -> Steps[list[str]]:
-    """List the ids that begin so, two at most: lists go by ids, so the first ones after it are enough.
+    """List the ids that begin so, two at most from each shard: lists go by ids, so the first ones after it are enough.
 
     A whole id is given back, whether there is such a job or not.
     """
@@ -227,11 +202,17 @@ def ids_from(beginning: str) -> Steps[list[str]]:
     return [job.id for job in found if job.id.startswith(beginning)]
 
 
+def _grouping(filter: Filter | None = None, limit: int = 50) -> Every[list[DeadGroup]]:
+    return Every(partial(merging.dead_groups, limit))
+
+
+@placed_by(_grouping)
 @flow
 def dead_groups(filter: Filter | None = None, limit: int = 50) -> Steps[list[DeadGroup]]:
     """Group dead letters by kind and likeness of their last error, the largest group first.
 
-    Where there are more than `LONGEST_LIST`, no more are looked at: the counts are of those.
+    Where there are more than `LONGEST_LIST`, no more are looked at: the counts are of those. With shards, a group that
+    is not among the `limit` largest of one is not counted there.
     """
     given = _letters(filter or ALL, ("dead",))
     rows = yield from ask("dead_groups", alone=True, limit=_limit(limit), most=LONGEST_LIST, **given)
@@ -243,6 +224,7 @@ def dead_groups(filter: Filter | None = None, limit: int = 50) -> Steps[list[Dea
     ]
 
 
+@where_id_is
 @flow
 def run_now(job_id: str, actor: str | None) -> Steps[None]:
     """Make a job due now, whatever backoff or schedule it had, and whatever it waits for.
@@ -260,6 +242,7 @@ def run_now(job_id: str, actor: str | None) -> Steps[None]:
     raise restless(job)
 
 
+@where_id_is
 @flow
 def retry(job_id: str, actor: str | None) -> Steps[Literal["due", "replayed"]]:
     """Run a job again as soon as possible: a pending or waiting one becomes due, a dead or cancelled one is replayed.
@@ -293,7 +276,22 @@ class Replayed:
     ids: list[str]
     conflicts: dict[str, str | None] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        return len(self.ids) + len(self.conflicts)
 
+    def with_more(self, more: Replayed) -> Replayed:
+        return Replayed([*self.ids, *more.ids], self.conflicts | more.conflicts)
+
+
+def _replaying(filter: Filter, limit: int, actor: str | None, dry_run: bool = False) -> InTurn[Replayed]:
+    def make(left: int) -> Flow[Replayed]:
+        return replay(filter, left, actor, dry_run)
+
+    return InTurn(make, limit, lambda done: done.size, partial(reduce, Replayed.with_more), filter.ids)
+
+
+@placed_by(_replaying)
 @flow
 def replay(filter: Filter, limit: int, actor: str | None, dry_run: bool = False) -> Steps[Replayed]:
     """Send up to `limit` dead letters back to their queue, the oldest first; cancelled jobs too when `states` says so.
@@ -311,6 +309,11 @@ def replay(filter: Filter, limit: int, actor: str | None, dry_run: bool = False)
     return (yield from _put_live(letters, actor))
 
 
+def _discarding(filter: Filter, limit: int, actor: str | None, dry_run: bool = False) -> InTurn[list[str]]:
+    return InTurn(lambda left: discard(filter, left, actor, dry_run), limit, len, merging.joined, filter.ids)
+
+
+@placed_by(_discarding)
 @flow
 def discard(filter: Filter, limit: int, actor: str | None, dry_run: bool = False) -> Steps[list[str]]:
     """Delete up to `limit` dead letters, the oldest first; cancelled jobs too when `states` says so.

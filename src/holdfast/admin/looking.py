@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from holdfast.admin.jobs import ALL, LIVE_STATES, Filter, audit
 from holdfast.admin.reading import view_of
 from holdfast.flow import Steps, ask, flow, text_of
+from holdfast.life import merging
+from holdfast.placing import Every, placed_by
 from holdfast.values.ids import parse_id
 from holdfast.values.views import AuditLine, JobView
 
@@ -30,7 +34,24 @@ class Look:
     more: str | None = None
     at_horizon: bool = False
 
+    @classmethod
+    def merged(cls, limit: int, looks: Sequence[Look]) -> Look:
+        """Make one look of those at several shards: it ends where the first of them does."""
+        ended = [look for look in looks if look.more is not None]
+        first = max(ended, key=lambda look: look.more or "", default=None)
+        end = "" if first is None else first.more or ""
+        rows = sorted((row for look in looks for row in look.rows), key=lambda row: row.id, reverse=True)
+        found = [row for row in rows if row.id >= end]
+        if len(found) >= limit:
+            return cls(found[:limit], found[limit - 1].id)
+        return cls(found) if first is None else cls(found, end, first.at_horizon)
 
+
+def _looked(filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int = WINDOW) -> Every[Look]:
+    return Every(partial(Look.merged, limit), ids=filter.ids)
+
+
+@placed_by(_looked)
 @flow
 def newest(filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int = WINDOW) -> Steps[Look]:
     """Read jobs that fit, the newest first, among the next `window` live and `window` finished ones behind `after`.
@@ -62,6 +83,13 @@ def _horizon(filter: Filter, after: str | None, window: int) -> Steps[str | None
     return text_of(rows[0][0]) if rows else None
 
 
+def _paged(
+    limit: int = 50, before: datetime | None = None, actor: str | None = None
+) -> Every[tuple[list[AuditLine], datetime | None]]:
+    return Every(partial(merging.audit_pages, limit))
+
+
+@placed_by(_paged)
 @flow
 def audit_page(
     limit: int = 50, before: datetime | None = None, actor: str | None = None

@@ -6,11 +6,15 @@ its own transaction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from holdfast.admin.recording import record
 from holdfast.flow import Steps, ask, flow, number_of, text_of
+from holdfast.life import merging
+from holdfast.placing import on_every
 from holdfast.values.options import NAME_LENGTH, text
 from holdfast.values.pauses import Scope
 from holdfast.values.views import plain
@@ -27,10 +31,14 @@ class HeldUp:
     due: int
     oldest_seconds: float
 
+    def with_more(self, more: HeldUp) -> HeldUp:
+        return replace(self, due=self.due + more.due, oldest_seconds=max(self.oldest_seconds, more.oldest_seconds))
+
     def to_dict(self) -> dict[str, Any]:
         return plain(self)
 
 
+@on_every(merging.any_of, lenient=False)
 @flow
 def pause(scope: Scope, name: str, actor: str | None, reason: str | None = None) -> Steps[bool]:
     """Have workers claim nothing of a queue, or no jobs of a kind; False where it was paused already.
@@ -48,6 +56,7 @@ def pause(scope: Scope, name: str, actor: str | None, reason: str | None = None)
     return bool(rows)
 
 
+@on_every(merging.any_of, lenient=False)
 @flow
 def resume(scope: Scope, name: str, actor: str | None) -> Steps[bool]:
     """Let workers claim from a queue, or jobs of a kind, again; False where it was not paused.
@@ -62,6 +71,7 @@ def resume(scope: Scope, name: str, actor: str | None) -> Steps[bool]:
     return bool(rows)
 
 
+@on_every(partial(merging.by_name, attrgetter("scope", "name"), HeldUp.with_more))
 @flow
 def held_up() -> Steps[list[HeldUp]]:
     """Tell how many due jobs wait for each pause to end; pauses that nothing waits for are left out."""

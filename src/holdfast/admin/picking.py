@@ -13,14 +13,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar
 
 from holdfast.admin.jobs import Filter
 from holdfast.errors import ConfigError
 from holdfast.flow import Flow, Series, Steps, ask, flow, in_turn, number_of, text_of
+from holdfast.life import merging
 from holdfast.life.door import Left
 from holdfast.lines.leaving import as_in_line, locked
+from holdfast.placing import Every, placed_by
 from holdfast.values.ids import parse_id
 from holdfast.values.options import only_options
 from holdfast.values.retry import whole
@@ -169,6 +172,13 @@ def _among(meant: Filter, ids: Sequence[str]) -> Series[list[LiveJob]]:
     return sorted(jobs, key=attrgetter("id"))
 
 
+def _looked(
+    meant: Filter, limit: int, among: Sequence[str] | None = None, after: str | None = None
+) -> Every[list[LiveJob]]:
+    return Every(partial(merging.page_by, attrgetter("id"), limit, False), lenient=False, ids=among or ())
+
+
+@placed_by(_looked)
 @flow
 def look(
     meant: Filter, limit: int, among: Sequence[str] | None = None, after: str | None = None
@@ -223,6 +233,7 @@ def left_alone(ids: Sequence[str], seen: set[str]) -> Series[dict[str, str]]:
     return {job: "no match" if state in LIVE else state for job, state in why.items()}
 
 
+@placed_by(lambda ids: Every(merging.united, lenient=False, ids=ids))
 @flow
 def _states(ids: Sequence[str]) -> Steps[dict[str, str]]:
     rows = yield from ask("job_state", ids=sorted(ids), alone=True)

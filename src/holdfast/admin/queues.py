@@ -6,13 +6,16 @@ Every action writes an audit line in its own transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from holdfast import lines
 from holdfast.admin.recording import record
 from holdfast.flow import Steps, ask, flow
+from holdfast.life import merging
+from holdfast.placing import Every, on_every, placed_by
 from holdfast.values.options import KEY_LENGTH, NAME_LENGTH, text
 from holdfast.values.queues import QueueSettings
 from holdfast.values.rows import when
@@ -31,10 +34,32 @@ class LineView:
     stopped_at: datetime | None
     stopped_for: str | None
 
+    def with_more(self, more: LineView) -> LineView:
+        """Put it together with the line of the same key in another shard, from which the key goes away."""
+        stopped = [one for one in (self, more) if one.stopped_at is not None]
+        told = stopped[0] if stopped else self
+        held, waiting = self.held + more.held, self.waiting + more.waiting
+        return replace(told, held=held, waiting=waiting, called=self.called or more.called)
+
     def to_dict(self) -> dict[str, Any]:
         return plain(self)
 
 
+def _listed(
+    queue: str | None = None,
+    key: str | None = None,
+    *,
+    stopped: bool = False,
+    limit: int = 50,
+    after: tuple[str, str] | None = None,
+) -> Every[list[LineView]]:
+    def merge(answers: Sequence[list[LineView]]) -> list[LineView]:
+        return merging.by_name(attrgetter("queue", "key"), LineView.with_more, answers)[:limit]
+
+    return Every(merge)
+
+
+@placed_by(_listed)
 @flow
 def list_lines(
     queue: str | None = None,
@@ -54,6 +79,7 @@ def list_lines(
     ]
 
 
+@on_every(merging.first, lenient=False)
 @flow
 def change_queue(
     name: str, said: Mapping[str, Any], actor: str | None, dry_run: bool = False
@@ -73,6 +99,7 @@ def change_queue(
     return before, now
 
 
+@on_every(merging.in_all, lenient=False)
 @flow
 def stop_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list[str]]:
     """Stop lines until somebody starts them, and return the keys of those that were not stopped before.
@@ -86,6 +113,7 @@ def stop_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list
     return stopped
 
 
+@on_every(merging.in_all, lenient=False)
 @flow
 def start_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list[str]]:
     """Let stopped lines go on, and return the keys of those that were stopped.

@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import JobNotFound
-from holdfast.flow import Steps, ask, flow, text_of
+from holdfast.flow import Steps, ask, flow, number_of, text_of
+from holdfast.life import merging
+from holdfast.placing import Every, placed_by, where_id_is
 from holdfast.values.payload import decode_value
 from holdfast.values.rows import OUTCOMES, when
 from holdfast.values.views import JobView, decoded, error_records
 
 
+def _those(ids: Sequence[str]) -> Every[dict[str, JobView]]:
+    return Every(merging.united, ids=ids)
+
+
+@placed_by(_those)
 @flow
 def read(ids: Sequence[str]) -> Steps[dict[str, JobView]]:
     """Read jobs, live and finished, by id; those that are not there are left out."""
@@ -21,6 +28,7 @@ def read(ids: Sequence[str]) -> Steps[dict[str, JobView]]:
     return {view.id: view for view in sorted(views, key=lambda view: view.state in OUTCOMES)}
 
 
+@where_id_is
 @flow
 def get(job_id: str) -> Steps[JobView]:
     """Read one job, live or finished, also on a connection of the application's.
@@ -31,6 +39,19 @@ def get(job_id: str) -> Steps[JobView]:
     if job_id not in found:
         raise JobNotFound(job_id)
     return found[job_id]
+
+
+@where_id_is
+@flow
+def shard_of(job_id: str) -> Steps[int | None]:
+    """Tell which shard a job is in, live or finished; None where nobody has said that there are shards.
+
+    Raises: JobNotFound.
+    """
+    if not (yield from ask("job_state", ids=[job_id])):
+        raise JobNotFound(job_id)
+    rows = yield from ask("shard_map_read")
+    return number_of(rows[0][0]) if rows else None
 
 
 def view_of(row: Sequence[Any]) -> JobView:

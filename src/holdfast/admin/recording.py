@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from holdfast.flow import Columns, Steps, ask, flow, number_of
+from holdfast.life import merging
+from holdfast.placing import on_every
 
 
 def record(action: str, actor: str | None, lines: Sequence[tuple[str | None, dict[str, Any]]]) -> Steps[None]:
@@ -28,6 +30,7 @@ def is_present() -> Steps[bool]:
     return bool(present)
 
 
+@on_every(merging.summed)
 @flow
 def prune_audit(older_ms: int, *, limit: int = 1000) -> Steps[int]:
     """Delete one chunk of audit lines older than `older_ms` milliseconds; fewer than `limit` means: no more.
@@ -38,6 +41,7 @@ def prune_audit(older_ms: int, *, limit: int = 1000) -> Steps[int]:
     return len(rows)
 
 
+@on_every(merging.summed)
 @flow
 def count_older(older_ms: int) -> Steps[int]:
     """Count the audit lines that `prune_audit` would delete."""

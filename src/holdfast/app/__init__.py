@@ -67,6 +67,8 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
         from holdfast.worker import Worker
 
         only_options("hf.worker()", options, [*WorkerKeywords.__annotations__, "relay"])
+        if self.shards is not None:
+            self._refuse_with_shards()
         relays, queues = switch(relay, "relay"), options.get("queues")
         routes = [one for one in self.context.routes if relays and (queues is None or one.queue in queues)]
         part: Part = "all" if relays else "handlers"
@@ -107,6 +109,30 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
         Raises: ConfigError, which names the module that failed.
         """
         return autodiscover(packages, module)
+
+    def _refuse_with_shards(self) -> None:
+        """Raises: ConfigError for what must be in the shard of its key, and would be in the first one."""
+        ordered = {
+            name
+            for name, one in self.context.queues.items()
+            if one.settings.ordered or one.settings.concurrency is not None or one.settings.rate is not None
+        }
+        for reception in self.receptions:
+            if reception.queue in ordered:
+                rule = (
+                    "with shards, messages of brokers are stored in the first one, and jobs of a queue with order or "
+                    "limits may belong to others: receive into a plain queue, and let that handler enqueue the job"
+                )
+                raise ConfigError("queue", rule, reception.queue)
+        for name, made in self.context.declared_schedules().items():
+            if made.job.queue in ordered:
+                rule = (
+                    "with shards, ticks are jobs of the first one, and jobs of a queue with order or limits may belong "
+                    "to others: let the schedule's job enqueue that one"
+                )
+                raise ConfigError("schedule", rule, name)
+        for engine in self.context.engines:
+            raise ConfigError("engine", "remote steps need one store: an application with shards has several", engine)
 
     def _foreign_tables(self, part: Part) -> list[Served]:
         """List the foreign tables that are served: those of the application's own database, then of others."""
@@ -158,9 +184,17 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
         )
 
     def migrate(self) -> list[str]:
-        """Bring Holdfast's own tables to this library's version and return the names of the migrations that ran."""
-        with migrate.explained(all_or_nothing=self.store.dialect.migrates_as_one):
-            return [migration.name for migration in self.store.run(migrate.apply(self.store.migrations))]
+        """Bring Holdfast's own tables to this library's version and return the names of the migrations that ran.
+
+        With shards, in each of them; a new one is told its number.
+        """
+        ran: list[str] = []
+        for store in self.stores.ours:
+            with migrate.explained(all_or_nothing=store.dialect.migrates_as_one):
+                ran += [migration.name for migration in store.run(migrate.apply(store.migrations))]
+        if self.shards is not None:
+            self.shards.go(self.shards.set_up())
+        return list(dict.fromkeys(ran))
 
     def close(self) -> None:
         """Close the connections that enqueueing opened, to every database of the application."""

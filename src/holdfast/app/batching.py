@@ -13,9 +13,12 @@ from holdfast.bound import Bound, callback, child_of, member_of, plain_bound
 from holdfast.errors import ConfigError, Conflict
 from holdfast.flow import notifying
 from holdfast.jobs.enqueueing import Drawn, again
+from holdfast.placing import Found, Placed
+from holdfast.store.sharded import Within
 from holdfast.values.ids import new_id, new_ids, parse_id
 from holdfast.values.options import MOST_PARENTS, switch
 from holdfast.values.rows import AfterDead, Enqueued
+from holdfast.values.shards import stamp_of
 from holdfast.values.spelling import spelt
 
 
@@ -52,14 +55,14 @@ class Batches(Enqueues):
 
         Raises: BatchNotFound; Conflict if the batch is sealed.
         """
-        return self._run(self._growing(batch, members, notify), tx)
+        return self._run(self._growing(batch, members, notify, self.within_reach(tx)), tx)
 
     @spelt
     async def aextend(
         self, batch: str, members: Iterable[Bound], *, tx: Any = None, notify: bool | None = None
     ) -> list[Enqueued]:
         """The async twin of `extend`."""
-        return await self._arun(self._growing(batch, members, notify), tx)
+        return await self._arun(self._growing(batch, members, notify, await self.awithin_reach(tx)), tx)
 
     @spelt
     def seal(self, batch: str, *, tx: Any = None) -> bool:
@@ -73,15 +76,20 @@ class Batches(Enqueues):
         work = jobs.seal_batch(parse_id(batch))
         return await (self.store.arun(work) if tx is None else self.store.arun_in(tx, work, "the end of a batch"))
 
-    def _growing(self, batch: str, members: Iterable[Bound], notify: bool | None) -> Adding[list[Enqueued]]:
+    def _growing(
+        self, batch: str, members: Iterable[Bound], notify: bool | None, within: Within | None
+    ) -> Adding[list[Enqueued]]:
         switch(notify, "notify")
         batch, given, drawn = parse_id(batch), self._hooked(all_bound(members)), Drawn.now()
-        new = [member_of(one, batch, job_id) for one, job_id in zip(given, new_ids(len(given)), strict=True)]
+        ids = new_ids(len(given)) if within is None else within.new_ids([one.like for one in given], [batch])
+        new = [member_of(one, batch, job_id) for one, job_id in zip(given, ids, strict=True)]
         work = jobs.grow_batch(batch, new, fresh=True)
         if self.context.commit_ordered:
             work = self._after_others(work, new)
-        grow = partial(jobs.grow_batch, batch)
-        return new, notifying(work, notify), lambda: notifying(again(grow, new, drawn), notify)
+        grow, work = partial(jobs.grow_batch, batch), notifying(work, notify)
+        if self.shards is not None:
+            work = Placed(work, Found(batch))
+        return new, work, lambda: notifying(again(grow, new, drawn), notify)
 
     def adding_batch(self, batch: Batch) -> Adding[list[Enqueued]]:
         """Make what adds a batch, for `Batch` itself."""
@@ -92,7 +100,10 @@ class Batches(Enqueues):
         work = add(new, fresh=True)
         if self.context.commit_ordered:
             work = self._after_others(work, [*new, last])
-        return new, notifying(work, batch.notify), lambda: notifying(again(add, new, drawn), batch.notify)
+        work = notifying(work, batch.notify)
+        if self.shards is not None:
+            work = Placed(work, stamp_of(batch.id) or 0)
+        return new, work, lambda: notifying(again(add, new, drawn), batch.notify)
 
     def add_batch(self, batch: Batch) -> None:
         """Add a batch, for `Batch` itself."""
@@ -107,14 +118,15 @@ class Batches(Enqueues):
 
         The last of the answer is that job; it is cancelled if one of the others is dead or cancelled.
         """
-        return self._run(self._joining(members, then), tx)
+        return self._run(self._joining(members, then, self.within_reach(tx)), tx)
 
-    def _joining(self, members: Iterable[Bound], then: Bound) -> Adding[list[Enqueued]]:
+    def _joining(self, members: Iterable[Bound], then: Bound, within: Within | None) -> Adding[list[Enqueued]]:
         given, [last] = self._hooked(all_bound(members)), self._hooked([plain_bound(then, "a chord")])
         if not 1 <= len(given) <= MOST_PARENTS:
             rule = f"must have 1 to {MOST_PARENTS:,} members; for more there is hf.batch"
             raise ConfigError("chord", rule, f"{len(given)} members")
-        *ids, last_id = new_ids(len(given) + 1)
+        likes = [one.like for one in (*given, last)]
+        *ids, last_id = new_ids(len(likes)) if within is None else within.new_ids(likes)
         new = [plain_bound(one, "a chord").new_job(job_id) for one, job_id in zip(given, ids, strict=True)]
         new.append(child_of(last, tuple(ids), last_id))
         drawn, work = Drawn.now(), jobs.enqueue_many(new, fresh=True)
@@ -143,6 +155,8 @@ class Batch:
         self.ids: list[str] = []
         self._app = app
         self._over = False
+        # Where its jobs may go; None where there are no shards.
+        self._within: Within | None = None
 
     def __repr__(self) -> str:
         return f"<Batch {self.id} of {len(self.ids)} jobs, then {self.then.kind}>"
@@ -163,12 +177,22 @@ class Batch:
                 "and give them to hf.extend(batch.id, …)."
             )
         given = all_bound(members)
-        ids = new_ids(len(given))
+        within = self._within
+        if within is not None and not self.ids and given and within.is_free(self.then.like):
+            # It is where its first members belong, and its id is another one from now on.
+            self.id = within.new_ids([one.like for one in given])[0]
+        ids = new_ids(len(given)) if within is None else within.new_ids([one.like for one in given], [self.id])
         self.jobs += given
         self.ids += ids
         return ids
 
+    def _begin(self, within: Within | None) -> None:
+        self._within = within
+        if within is not None:
+            self.id = within.new_id(self.then.like)
+
     def __enter__(self) -> Self:
+        self._begin(self._app.within_reach(self.tx))
         return self
 
     def __exit__(
@@ -179,6 +203,7 @@ class Batch:
             self._app.add_batch(self)
 
     async def __aenter__(self) -> Self:
+        self._begin(await self._app.awithin_reach(self.tx))
         return self
 
     async def __aexit__(

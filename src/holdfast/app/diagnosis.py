@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from holdfast import admin
-from holdfast.flow import Flow, Steps, flow
+from holdfast.flow import Flow, Steps, ask, flow
+from holdfast.placing import where_id_is
 from holdfast.values.ids import next_id
+from holdfast.values.rows import when
 from holdfast.values.views import JobView, WorkerInfo, iso
 from holdfast.waits import STEPS_AHEAD
 
@@ -15,10 +17,11 @@ _DOCTOR = "`holdfast doctor --app module:attribute` looks for what is wrong."
 
 
 class Diagnosis(NamedTuple):
-    """A job that has not ended in time, and the live workers that serve its queue."""
+    """A job that has not ended in time, the live workers that serve its queue, and when that was, by the database."""
 
     job: JobView
     workers: list[WorkerInfo]
+    at: datetime
 
     def told(self, limit: float | None) -> str:
         """Say how the job is, and what to look at."""
@@ -29,7 +32,7 @@ class Diagnosis(NamedTuple):
     def _state(self) -> str:
         job = self.job
         match job.state:
-            case "leased" if job.lease_expires_at is not None and job.lease_expires_at < datetime.now(UTC):
+            case "leased" if job.lease_expires_at is not None and job.lease_expires_at < self.at:
                 return (
                     f"its lease on {job.leased_by} has run out, and no worker has taken it back yet. {self._served()}"
                 )
@@ -54,6 +57,7 @@ class Diagnosis(NamedTuple):
         )
 
 
+@where_id_is
 @flow
 def diagnose(job_id: str) -> Steps[Diagnosis]:
     """Read a job, or the one that its chain has come to, and who could run it. Raises: JobNotFound."""
@@ -63,7 +67,9 @@ def diagnose(job_id: str) -> Steps[Diagnosis]:
     job = yield from _furthest((yield from admin.get(job_id).start()))
     reading: Flow[list[WorkerInfo]] = registry.workers()
     workers = yield from reading.start()
-    return Diagnosis(job, [one for one in workers if one.status == "alive" and job.queue in one.info.get("queues", ())])
+    serving = [one for one in workers if one.status == "alive" and job.queue in one.info.get("queues", ())]
+    [[now]] = yield from ask("clock")
+    return Diagnosis(job, serving, when(now))
 
 
 def _furthest(job: JobView) -> Steps[JobView]:

@@ -13,6 +13,8 @@ from holdfast.events import JobsEnqueued
 from holdfast.flow import Flow, notifying
 from holdfast.jobs.enqueueing import Drawn, again
 from holdfast.lines import after_others
+from holdfast.store import Store
+from holdfast.store.sharded import Within
 from holdfast.tracing import Join, Tracing
 from holdfast.values.ids import new_id, new_ids
 from holdfast.values.options import (
@@ -27,6 +29,7 @@ from holdfast.values.options import (
 )
 from holdfast.values.payload import encode_value
 from holdfast.values.rows import Enqueued, NewJob
+from holdfast.values.shards import stamp_of
 from holdfast.values.spelling import spelt
 
 if TYPE_CHECKING:
@@ -137,28 +140,28 @@ class Enqueues(Base):
 
     def enqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """Add one job that `bind` made."""
-        return self._run(self._adding_one(bound, notify), tx)
+        return self._run(self._adding_one(bound, notify, self.within_reach(tx)), tx)
 
     async def aenqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """The async twin of `enqueue_bound`."""
-        return await self._arun(self._adding_one(bound, notify), tx)
+        return await self._arun(self._adding_one(bound, notify, await self.awithin_reach(tx)), tx)
 
     @spelt
     def enqueue_many(self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None) -> list[Enqueued]:
         """Add many jobs at once, all or none; tx and notify as in `Handler.using`."""
-        return self._run(self._adding_many(bound, notify), tx)
+        return self._run(self._adding_many(bound, notify, self.within_reach(tx)), tx)
 
     @spelt
     async def aenqueue_many(
         self, bound: Iterable[Bound], *, tx: Any = None, notify: bool | None = None
     ) -> list[Enqueued]:
         """The async twin of `enqueue_many`."""
-        return await self._arun(self._adding_many(bound, notify), tx)
+        return await self._arun(self._adding_many(bound, notify, await self.awithin_reach(tx)), tx)
 
-    def _adding_one(self, bound: Bound, notify: bool | None) -> Adding[Enqueued]:
+    def _adding_one(self, bound: Bound, notify: bool | None, within: Within | None) -> Adding[Enqueued]:
         if self._enqueue_hooks:
             bound = with_headers(bound, self._enqueue_hooks, self.options.payload_limit)
-        new, drawn = bound.new_job(new_id()), Drawn.now()
+        new, drawn = bound.new_job(new_id() if within is None else within.new_id(bound.like)), Drawn.now()
         work = jobs.enqueue(new, fresh=True)
         if self.context.commit_ordered:
             work = self._after_others(work, (new,))
@@ -167,14 +170,42 @@ class Enqueues(Base):
         switch(notify, "notify")
         return (new,), notifying(work, notify), lambda: notifying(again(jobs.enqueue, new, drawn), notify)
 
-    def _adding_many(self, bound: Iterable[Bound], notify: bool | None) -> Adding[list[Enqueued]]:
+    def _adding_many(
+        self, bound: Iterable[Bound], notify: bool | None, within: Within | None
+    ) -> Adding[list[Enqueued]]:
         given = self._hooked(all_bound(bound))
-        new = [one.new_job(job_id) for one, job_id in zip(given, new_ids(len(given)), strict=True)]
+        ids = new_ids(len(given)) if within is None else within.new_ids([one.like for one in given])
+        new = [one.new_job(job_id) for one, job_id in zip(given, ids, strict=True)]
         drawn = Drawn.now()
         work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))
         if self.context.commit_ordered:
             work = self._after_others(work, new)
         return new, work, lambda: notifying(again(jobs.enqueue_many, new, drawn), notify)
+
+    def shard_of(self, key: str) -> int:
+        """Tell which shard a key belongs to, such as that of a job, or the id of a run; 0 where there are no shards."""
+        within = self.within_reach(None)
+        return 0 if within is None else within.choose(key)
+
+    async def ashard_of(self, key: str) -> int:
+        """The async twin of `shard_of`."""
+        within = await self.awithin_reach(None)
+        return 0 if within is None else within.choose(key)
+
+    @spelt
+    def by_shard(self, bound: Iterable[Bound]) -> list[list[Bound]]:
+        """Sort jobs by the shards that they belong to: `for part in hf.by_shard(jobs): hf.enqueue_many(part)`.
+
+        Each part can be added at once. Those that belong nowhere in particular go with the largest.
+        """
+        given, within = all_bound(bound), self.within_reach(None)
+        return ([given] if given else []) if within is None else within.sorted(given, lambda one: one.like)
+
+    @spelt
+    async def aby_shard(self, bound: Iterable[Bound]) -> list[list[Bound]]:
+        """The async twin of `by_shard`."""
+        given, within = all_bound(bound), await self.awithin_reach(None)
+        return ([given] if given else []) if within is None else within.sorted(given, lambda one: one.like)
 
     def _hooked(self, given: list[Bound]) -> list[Bound]:
         """Let the enqueue hooks add headers."""
@@ -192,15 +223,29 @@ class Enqueues(Base):
         new, _, instead = adding
         return (lambda: self._after_others(instead(), new)) if self.context.commit_ordered else instead
 
+    def within_reach(self, tx: Any) -> Within | None:
+        """Find out which shards new work may go to; None where there are no shards."""
+        return None if self.shards is None else self.shards.go(self.shards.within(tx))
+
+    async def awithin_reach(self, tx: Any) -> Within | None:
+        """The async twin of `within_reach`."""
+        return None if self.shards is None else await self.shards.ago(self.shards.within(tx))
+
+    def _store_of(self, new: Sequence[NewJob]) -> Store:
+        """Return the store that new rows are for: their ids say the shard."""
+        return self.store if self.shards is None or not new else self.shards.of(stamp_of(new[0].id) or 0)
+
     def _run(self, adding: Adding[T], tx: Any) -> T:
         new, work, _ = adding
-        answer = self.store.run(work, self._repeat(adding)) if tx is None else self.store.run_in(tx, work, _named(new))
+        store = self._store_of(new)
+        answer = store.run(work, self._repeat(adding)) if tx is None else store.run_in(tx, work, _named(new))
         self._tell(new, answer, tx)
         return answer
 
     async def _arun(self, adding: Adding[T], tx: Any) -> T:
         new, work, _ = adding
-        own = self.store.arun(work, self._repeat(adding)) if tx is None else self.store.arun_in(tx, work, _named(new))
+        store = self._store_of(new)
+        own = store.arun(work, self._repeat(adding)) if tx is None else store.arun_in(tx, work, _named(new))
         answer = await own
         self._tell(new, answer, tx)
         return answer

@@ -25,10 +25,12 @@ from holdfast.outbox import (
     answer,
     debezium,
     draft_of,
+    likes_of,
     publish,
     rows_of,
 )
 from holdfast.sinks import Sink
+from holdfast.store.sharded import Within
 from holdfast.values.options import StoreKeywords, WorkerKeywords, only_options, switch
 from holdfast.values.payload import decode_value, encode_value
 from holdfast.values.queues import OnDead, OnRetry, Ordered, QueueSettings, Rate
@@ -173,6 +175,7 @@ class Publishes(Controls):
             self.draft(event, data, subject=subject, key=key, idempotency_key=idempotency_key, headers=headers),
             notify,
             layout,
+            self.within_reach(tx),
         )
         with self._naming(adding):
             return answer(self._run(adding, tx), routes)
@@ -196,6 +199,7 @@ class Publishes(Controls):
             self.draft(event, data, subject=subject, key=key, idempotency_key=idempotency_key, headers=headers),
             notify,
             layout,
+            await self.awithin_reach(tx),
         )
         with self._naming(adding):
             return answer(await self._arun(adding, tx), routes)
@@ -234,7 +238,7 @@ class Publishes(Controls):
 
         layout: as in `publish`, for all of them.
         """
-        adding, routes = self._adding_events(events, notify, layout)
+        adding, routes = self._adding_events(events, notify, layout, self.within_reach(tx))
         with self._naming(adding):
             return _shared_out(self._run(adding, tx), routes)
 
@@ -243,18 +247,18 @@ class Publishes(Controls):
         self, events: Iterable[Any], *, tx: Any = None, notify: bool | None = None, layout: Layout | None = None
     ) -> list[Published]:
         """The async twin of `publish_many`."""
-        adding, routes = self._adding_events(events, notify, layout)
+        adding, routes = self._adding_events(events, notify, layout, await self.awithin_reach(tx))
         with self._naming(adding):
             return _shared_out(await self._arun(adding, tx), routes)
 
     def _adding_event(
-        self, draft: Draft, notify: bool | None, layout: Layout | None
+        self, draft: Draft, notify: bool | None, layout: Layout | None, within: Within | None
     ) -> tuple[Adding[Any], tuple[Route, ...]]:
         if layout is not None or self._capture is not None:
-            adding, [routes] = self._adding_events([draft], notify, layout)
+            adding, [routes] = self._adding_events([draft], notify, layout, within)
             return adding, routes
         routes = self.context.routes.taking(draft.type)
-        rows = self._rows(draft, routes)
+        rows = self._rows(draft, routes, self._ids(within, [draft], [routes])[0])
         if len(rows) > 1 or notify is not None or self.context.commit_ordered:
             return self._adding_rows([rows], notify), routes
         # The shortest way for what is published most: a fifth of the time less.
@@ -262,14 +266,15 @@ class Publishes(Controls):
         return (rows, jobs.enqueue(row, fresh=True), lambda: again(jobs.enqueue, row, drawn)), routes
 
     def _adding_events(
-        self, events: Iterable[Any], notify: bool | None, layout: Layout | None
+        self, events: Iterable[Any], notify: bool | None, layout: Layout | None, within: Within | None
     ) -> tuple[Adding[list[Enqueued]], list[tuple[Route, ...]]]:
         drafts = [one if isinstance(one, Draft) else self.draft(one) for one in events]
         taking = self.context.routes.taking
         routes = [taking(draft.type) for draft in drafts]
         captures = [self._captures(draft.type, layout) for draft in drafts]
         if not any(captures):
-            rows = [self._rows(draft, ways) for draft, ways in zip(drafts, routes, strict=True)]
+            ids = self._ids(within, drafts, routes)
+            rows = [self._rows(*each) for each in zip(drafts, routes, ids, strict=True)]
             return self._adding_rows(rows, notify), routes
         if not all(captures):
             types = sorted({draft.type for draft in drafts})
@@ -300,11 +305,22 @@ class Publishes(Controls):
         events = [debezium.captured(draft, table, source, limit) for draft in hooked]
         return (), debezium.write(table, events), lambda: debezium.write(table, events)
 
-    def _rows(self, draft: Draft, routes: tuple[Route, ...]) -> list[NewJob]:
+    def _ids(
+        self, within: Within | None, drafts: Sequence[Draft], routes: Sequence[tuple[Route, ...]]
+    ) -> list[Sequence[str]]:
+        """Draw the ids of the rows of events where there are shards: they say which. Else nothing is drawn here."""
+        if within is None:
+            return [()] * len(drafts)
+        buckets = self.options.buckets
+        likes = [likes_of(draft, ways, buckets) for draft, ways in zip(drafts, routes, strict=True)]
+        drawn = iter(within.new_ids([like for each in likes for like in each]))
+        return [[next(drawn) for _ in each] for each in likes]
+
+    def _rows(self, draft: Draft, routes: tuple[Route, ...], ids: Sequence[str]) -> list[NewJob]:
         """Let the enqueue hooks add headers, and make the rows of an event."""
         options = self.options
         draft = self._hooked_event(draft, routes[0].queue if routes else UNROUTED)
-        return rows_of(draft, routes, options.event_source, options.payload_limit, options.buckets)
+        return rows_of(draft, routes, options.event_source, options.payload_limit, options.buckets, ids)
 
     def _hooked_event(self, draft: Draft, queue: str) -> Draft:
         if not self._enqueue_hooks:

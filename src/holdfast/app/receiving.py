@@ -8,8 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from holdfast.app.controlling import Controls
 from holdfast.app.reception import Reception
 from holdfast.bound import Bound, plain_bound
-from holdfast.errors import ConfigError
-from holdfast.handlers import Handler
+from holdfast.handlers import Handler, vacant
 from holdfast.inbox.signature import MessageSignature
 from holdfast.job import Job
 from holdfast.values.once import INBOX_WINDOW, message_key, message_scope
@@ -60,8 +59,7 @@ class Receives(Controls):
         self, fn: Callable[..., Any], broker: Any, kind: str, options: HandlerOptions, key: str | None, window: float
     ) -> Handler[..., Any]:
         """Register a handler of messages, for `MessageDecorator` itself."""
-        if kind in self.handlers:
-            raise ConfigError("kind", "each kind has one handler; give this one another kind=", kind)
+        vacant(self.handlers, kind, fn)
         signature = MessageSignature.of_message(fn, Job, self.options.payload_limit)
         handler: Handler[..., Any] = Handler(self, fn, kind, options, signature)
         after_others = self._after_others
@@ -88,7 +86,8 @@ class Receives(Controls):
         Returns whether the message is new. Two calls at the same moment: the second waits until the first one's
         transaction ends. Nothing that a repeat does makes your transaction fail.
         """
-        return self._run(self._adding_one(_named(job, source, message_id, window), notify), tx).created
+        named, within = _named(job, source, message_id, window), self.within_reach(tx)
+        return self._run(self._adding_one(named, notify, within), tx).created
 
     @spelt
     async def areceive_one(
@@ -102,7 +101,8 @@ class Receives(Controls):
         notify: bool | None = None,
     ) -> bool:
         """The async twin of `receive_one`."""
-        return (await self._arun(self._adding_one(_named(job, source, message_id, window), notify), tx)).created
+        named, within = _named(job, source, message_id, window), await self.awithin_reach(tx)
+        return (await self._arun(self._adding_one(named, notify, within), tx)).created
 
 
 def _named(job: Bound, source: str, message_id: str, window: Duration) -> Bound:

@@ -11,7 +11,7 @@ from holdfast.bulk import Bulk, BulkDecorator, BulkHandler, Registrar
 from holdfast.context import Around, Middleware
 from holdfast.errors import ConfigError
 from holdfast.events import Event
-from holdfast.handlers import Handler
+from holdfast.handlers import Handler, vacant
 from holdfast.job import Job
 from holdfast.resources import Hook, Hooks
 from holdfast.telling import check_event
@@ -204,8 +204,7 @@ class JobDecorator:
     def __call__(self, fn: Callable[..., Any], /) -> Handler[..., Any]:
         kind = kind_name(self._kind or fn.__name__)
         unreserved(self._options.queue, "queue")
-        if kind in self._app.handlers:
-            raise ConfigError("kind", "each kind has one handler; give this one another kind=", kind)
+        vacant(self._app.handlers, kind, fn)
         handler: Handler[..., Any] = Handler(self._app, fn, kind, self._options)
         self._app.handlers[kind] = handler
         return handler

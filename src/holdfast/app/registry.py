@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 from holdfast.app.registering import Declares
 from holdfast.app.running import DeclaresWorkflows
 from holdfast.errors import ConfigError
-from holdfast.handlers import Application, Handler
+from holdfast.handlers import Application, Handler, vacant
 from holdfast.resources import Hooks
 from holdfast.values.failure import type_name, words
 from holdfast.values.options import StoreOptions, kind_name
@@ -32,9 +32,9 @@ class Includes(Declares):
         given = _registry(registry).opened(self)
         before = registry.prefix if prefix is None else prefix
         taken = {kind_name(before + kind): handler for kind, handler in given.items()}
-        if double := sorted(taken.keys() & self.handlers.keys()):
-            rule = "each kind has one handler, and this one is here already; hf.include(…, prefix=…) gives others"
-            raise ConfigError("kind", rule, double[0])
+        rule = "each kind has one handler, so give these others: hf.include(…, prefix=…)"
+        for kind in sorted(taken):
+            vacant(self.handlers, kind, taken[kind].fn, rule=rule)
         for hook in registry.start_hooks.all:
             self._start_hooks.refuse_double(hook)
         for hook in registry.start_hooks.all:

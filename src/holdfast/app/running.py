@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
 from holdfast.app.controlling import Controls
 from holdfast.bound import Bound, with_headers
-from holdfast.errors import ConfigError, Conflict
+from holdfast.errors import ConfigError, Conflict, DatabaseBusy, DatabaseUnavailable
 from holdfast.events import JobsEnqueued
 from holdfast.flow import Flow, notifying
-from holdfast.runs import STATUSES, RunFilter, RunView, runs
-from holdfast.values.ids import new_id
+from holdfast.runs import STATUSES, RunFilter, RunView, named, runs
+from holdfast.store import Shards
+from holdfast.store.sharded import Asked, Trips, Within, value_of
+from holdfast.values.ids import LOWEST_ID, new_id
 from holdfast.values.options import HandlerOptions, only_options, switch
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import DAY, Duration, Retry, without_exceptions
 from holdfast.values.rows import OUTCOMES
+from holdfast.values.shards import beside, stamped
 from holdfast.values.spelling import spelt
 from holdfast.workflows import (
     History,
@@ -180,7 +183,8 @@ class Runs(DeclaresWorkflows, Controls):
         kept = [row for row in history.rows if row.seq in {one.seq for one in before(history, at)}]
         replay(workflow, msgspec.structs.replace(history, rows=kept, status="pending"))
         bound = Bound(msgspec.json.encode(history.arguments).decode(), workflow.bound_like())
-        return workflow.new_run(id or f"{history.run}~{new_id()[-8:]}", bound), workflow
+        job_id = beside(history.job_id, new_id())
+        return workflow.new_run(id or f"{history.run}~{new_id()[-8:]}", bound, job_id=job_id), workflow
 
     def migrated(self, history: History, version: int) -> str:
         """Make sure that the code of a version fits what was recorded, and name it.
@@ -197,20 +201,36 @@ class Runs(DeclaresWorkflows, Controls):
 
     def start_runs(self, new: New, tx: Any, notify: bool | None, reuse: Reuse) -> list[RunHandle[Any]]:
         """Start runs that `bind` made."""
-        rows, work = self._starting(new, notify, reuse)
-        answers = self.store.run(work) if tx is None else self.store.run_in(tx, work, _named(new))
+        shards = self.shards
+        there = {} if shards is None else shards.go(_places(shards, new))
+        rows, work = self._starting(new, notify, reuse, self.within_reach(tx), there)
+        store = self._store_of([row.job for row in rows])
+        answers = store.run(work) if tx is None else store.run_in(tx, work, _named(new))
         return self._started(new, rows, answers, tx)
 
     async def astart_runs(self, new: New, tx: Any, notify: bool | None, reuse: Reuse) -> list[RunHandle[Any]]:
         """The async twin of `start_runs`."""
-        rows, work = self._starting(new, notify, reuse)
-        answers = await (self.store.arun(work) if tx is None else self.store.arun_in(tx, work, _named(new)))
+        shards = self.shards
+        there = {} if shards is None else await shards.ago(_places(shards, new))
+        rows, work = self._starting(new, notify, reuse, await self.awithin_reach(tx), there)
+        store = self._store_of([row.job for row in rows])
+        answers = await (store.arun(work) if tx is None else store.arun_in(tx, work, _named(new)))
         return self._started(new, rows, answers, tx)
 
-    def _starting(self, new: New, notify: bool | None, reuse: Reuse) -> tuple[list[NewRun], Flow[list[Started]]]:
+    def _starting(
+        self, new: New, notify: bool | None, reuse: Reuse, within: Within | None, there: Mapping[str | None, int]
+    ) -> tuple[list[NewRun], Flow[list[Started]]]:
         hooks, limit = self._enqueue_hooks, self.options.payload_limit
+        ids: list[str] | list[None] = [None] * len(new)
+        if within is not None:
+            # Those that are there already belong where they are; `start` finds them.
+            beside = [stamped(LOWEST_ID, there[key]) for _, key, _ in new if key in there]
+            likes = [bound.like._replace(key=bound.like.key or key) for _, key, bound in new if key not in there]
+            drawn = iter(within.new_ids(likes, beside))
+            ids = [stamped(new_id(), there[key]) if key in there else next(drawn) for _, key, _ in new]
         rows = [
-            workflow.new_run(key, with_headers(bound, hooks, limit) if hooks else bound) for workflow, key, bound in new
+            workflow.new_run(key, with_headers(bound, hooks, limit) if hooks else bound, job_id=job_id)
+            for (workflow, key, bound), job_id in zip(new, ids, strict=True)
         ]
         return rows, notifying(start(rows, reuse=reuse), switch(notify, "notify"))
 
@@ -240,6 +260,23 @@ def _wanted(
         raise ConfigError("status", f"must be one of {', '.join(STATUSES)}", status)
     said = None if attribute is None else (attribute[0], encode_value(attribute[1], "attribute"))
     return RunFilter(workflow, kind, status, waits_for, said)
+
+
+def _places(shards: Shards, new: New) -> Trips[dict[str | None, int]]:
+    """Find runs of these ids that are there already: keys may have gone to another shard since they were started."""
+    keys = [key for _, key, _ in new if key is not None]
+    yield from shards.within(None)
+    known = shards.known
+    if not keys or known is None or known.version == 1:
+        return {}
+    # Where they may be: a shard that has nothing to do with them costs them nothing when it is away.
+    likely = {number for key in keys for number in shards.order(known, key)[:2]}
+    found: dict[str | None, int] = {}
+    answers = yield [Asked(store, Flow("named", lambda: named(keys))) for store in shards.stores]
+    for number, answer in enumerate(answers):
+        if not isinstance(answer, DatabaseUnavailable | DatabaseBusy) or number in likely:
+            found |= dict.fromkeys(value_of(answer), number)
+    return found
 
 
 def _named(new: New) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypedDic
 from holdfast.app import Holdfast
 from holdfast.celery.attempts import running
 from holdfast.celery.canvas import Signature
-from holdfast.celery.instead import refuse_attribute, refuse_misspelt, refuse_setting
+from holdfast.celery.instead import refuse_attribute, refuse_misspelt, refuse_setting, unknown_setting
 from holdfast.celery.options import CallKeywords, TaskKeywords, TaskOptions, call_options
 from holdfast.celery.results import AsyncResult, EagerResult, NotInstalled
 from holdfast.celery.schedules import Periodic, entry, not_defined
@@ -60,6 +60,11 @@ class Conf:
             only_options("app.conf", {name: value}, _CONF)
         self.__dict__[name] = value
         self.__dict__["_changed"](name)
+
+    if not TYPE_CHECKING:
+        # Type checkers are to find what is not there by themselves.
+        def __getattr__(self, name):
+            raise AttributeError(unknown_setting(name, _CONF), name=name, obj=self)
 
     def update(self, settings: Mapping[str, Any] | None = None, **more: Any) -> None:
         """Set several."""

@@ -231,7 +231,7 @@ class Group:
             return GroupResult([])
         members, home = self.members(args, kwargs), self.home
         if home.always_eager:
-            return GroupResult([one.apply() for one in members])
+            return GroupResult([one.apply_async(**options) for one in members])
         added = home.holdfast.enqueue_many([one.bound(options=options) for one in members], tx=options.get("tx"))
         return GroupResult([AsyncResult(one.id, home) for one in added])
 

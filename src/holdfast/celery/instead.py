@@ -119,6 +119,17 @@ def refuse_misspelt(name: str, value: object, takes: tuple[str, ...]) -> None:
         raise ConfigError(name, f"app.conf takes no such option ({hint})", value)
 
 
+def unknown_setting(name: str, takes: tuple[str, ...]) -> str:
+    """Say of a setting that was read and is not there what there is instead, and where others belong."""
+    begins = [one for one in _SETTINGS if name.startswith(one)]
+    near = get_close_matches(name, takes, n=1, cutoff=_LIKE)
+    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(takes)}."
+    if begins and not near:
+        hint = f"{_SETTINGS[max(begins, key=len)]}."
+    rest = "The database and its options are said to Holdfast(…); keep settings of your own elsewhere"
+    return f"app.conf has no setting {name!r}: {hint} {rest}"
+
+
 def refuse_attribute(name: str, app: object) -> None:
     """Refuse what Celery's application has and ours has not. Raises: ConfigError."""
     if name in _OF_THE_APP:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from holdfast.cli.shared import Settings, connection_options, failure_of, hidden
-from holdfast.cli.usage import hint_for, in_framework
+from holdfast.cli.usage import EXITS, epilog_in_framework, hint_for, in_framework
 
 COMMANDS = (
     "demo",
@@ -34,6 +34,7 @@ COMMANDS = (
     "schedules",
     "workers",
     "worker-alive",
+    "shards",
     "metrics",
     "queues",
     "lines",
@@ -46,16 +47,17 @@ COMMANDS = (
     "completion",
 )
 
-EPILOG = """\b
+EPILOG = (
+    """\b
 Start here:
   holdfast demo                      watch it work, on SQLite, in a minute
   holdfast init shop && cd shop      write a small application to begin with
   python shop.py                     make its tables and enqueue a first job
   holdfast worker shop:hf            run it, until Ctrl-C
 
-HOLDFAST_URL names a database. Exit codes: 0 ok, 1 unexpected error, 2 wrong usage, 3 no or other tables,
-4 database not reached, 5 not found, 6 conflict, 7 doctor found problems, 8 job dead, 9 job cancelled,
-10 waited too long."""
+HOLDFAST_URL names a database. """
+    + EXITS
+)
 
 
 class Root(click.Group):
@@ -71,6 +73,14 @@ class Root(click.Group):
         command: click.Command = getattr(importlib.import_module(f"holdfast.cli.{name}"), name)
         settings = ctx.find_object(Settings)
         return in_framework(command) if settings is not None and settings.program else command
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        settings, epilog = ctx.find_object(Settings), self.epilog
+        try:
+            self.epilog = epilog_in_framework(settings) if settings is not None and settings.program else epilog
+            super().format_epilog(ctx, formatter)
+        finally:
+            self.epilog = epilog
 
     def invoke(self, ctx: click.Context) -> Any:
         # Made here, so that every command below shares one.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from holdfast.cli.render import age, one_line, plural
 from holdfast.cli.shared import missing_file, typed
 from holdfast.cli.stores import Opened
 from holdfast.errors import DatabaseUnavailable, StoreError
-from holdfast.life.findings import ANY_KIND, Finding
+from holdfast.life.findings import Finding
 from holdfast.store import migrate
 from holdfast.values.views import WorkerInfo
 from holdfast.worker import registry
@@ -56,11 +55,7 @@ class Patient:
     @property
     def served(self) -> dict[str, set[str]]:
         """The queues that live workers serve, each with the kinds that they handle there."""
-        found: dict[str, set[str]] = defaultdict(set)
-        for worker in self.alive:
-            for queue in worker.info.get("queues", ()):
-                found[queue].update(worker.info.get("kinds", (ANY_KIND,)))
-        return dict(found)
+        return registry.served(self.alive)
 
 
 Check = Callable[[Patient], Iterator[Finding]]
@@ -112,10 +107,8 @@ def _strangers(alive: Sequence[WorkerInfo]) -> Iterator[Finding]:
     told: set[tuple[str, str]] = set()
     for one, other in combinations(alive, 2):
         pair = (_application(one), _application(other))
-        shared = sorted(set(one.info.get("kinds", ())) & set(other.info.get("kinds", ())))
-        if "" in pair or pair[0] == pair[1] or pair in told or not shared:
-            continue
-        if set(one.info["packages"]) & set(other.info["packages"]):
+        shared = registry.shared_kinds(one.info, other.info)
+        if pair in told or not shared:
             continue
         told |= {pair, pair[::-1]}
         seen = f"{one.id} runs {pair[0]} and {other.id} runs {pair[1]}, and both handle {', '.join(shared[:3])}"
@@ -228,6 +221,28 @@ def listener(patient: Patient) -> Iterator[Finding]:
         yield Finding("listener", "warning", f"{through}LISTEN heard nothing in {ECHO_SECONDS:g} s", do)
 
 
+def standbys(patient: Patient) -> Iterator[Finding]:
+    found = patient.store.run(health.standbys())
+    if found is None:
+        return
+    many = f"{plural(found.following, 'standby', 'standbys')} follow{'s' if found.following == 1 else ''}"
+    if found.read_only:
+        seen = "the server takes no writes: it is a standby, or set to be read-only"
+        do = "name the primary in the URL, or all hosts: postgresql://user@a,b/shop; a failover may be under way"
+        yield Finding("standbys", "problem", seen, do)
+    elif found.waits and not found.synchronous and not found.hidden:
+        seen = f"commits wait for a synchronous standby, and none is connected ({many}): nothing can be committed"
+        yield Finding("standbys", "problem", seen, "start it, or take it out of synchronous_standby_names")
+    elif not found.following:
+        yield Finding("standbys", "ok", "no standby follows: there is nothing to fail over to")
+    elif found.hidden:
+        yield Finding("standbys", "ok", f"{many}; whether commits wait for it, this role may not see (pg_monitor)")
+    elif found.waits:
+        yield Finding("standbys", "ok", f"{many}, and commits wait for {found.synchronous}")
+    else:
+        yield Finding("standbys", "ok", f"{many}, and no commit waits: a failover loses what has not arrived there")
+
+
 def encoding(patient: Patient) -> Iterator[Finding]:
     name = patient.store.encoding()
     if name is None:
@@ -269,8 +284,14 @@ def foreign(patient: Patient) -> Iterator[Finding]:
             yield Finding("foreign", "problem", f"{other.desk.name}: {one_line(error)}", do)
 
 
+def shards(patient: Patient) -> Iterator[Finding]:
+    """Nothing: how shards stand is asked of all of them at once (`shard_checks`)."""
+    yield from ()
+
+
 # In the order of the runbook: what users feel first.
 CHECKS: dict[str, Check] = {
+    "shards": shards,
     "schema": schema,
     **{name: of_rows(name) for name in JobsDesk.checks},
     "workers": workers,
@@ -282,11 +303,12 @@ CHECKS: dict[str, Check] = {
     "tables": tables,
     "indexes": indexes,
     "listener": listener,
+    "standbys": standbys,
     "encoding": encoding,
     "clocks": clocks,
 }
 # What can be looked at without tables.
-WITHOUT_TABLES = ("schema", "foreign", "transactions", "listener", "encoding", "clocks")
+WITHOUT_TABLES = ("schema", "foreign", "transactions", "listener", "standbys", "encoding", "clocks")
 
 
 def examine(patient: Patient, skip: tuple[str, ...] = ()) -> Iterator[Finding]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
+from holdfast.cli.app_argument import AppArgument
 from holdfast.cli.shared import (
-    AppArgument,
     Exit,
     Failure,
     actor_name,

@@ -12,9 +12,11 @@ import click
 from holdfast.cli.checks import CHECKS, Patient, examine
 from holdfast.cli.parse import DURATION
 from holdfast.cli.render import clean, plural, print_json
+from holdfast.cli.shard_checks import examine_shards
 from holdfast.cli.shared import Exit, connection_options, hidden, json_option
 from holdfast.cli.stores import open_desk, store_option
 from holdfast.life.findings import Finding
+from holdfast.store import Shards
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -31,8 +33,8 @@ def doctor(lag: timedelta, long: timedelta, skip: tuple[str, ...], as_json: bool
 
     It looks at the schema version, the age of due jobs, pauses, leases that nobody takes back, dead letters, kinds that
     no worker handles, live and silent workers, remote steps, schedules, queues and stopped lines, foreign tables,
-    transactions that keep the database from cleaning up dead rows, dead rows, missing indexes, wake-ups and clocks. It
-    changes nothing. With --store it looks at those tables alone.
+    transactions that keep the database from cleaning up dead rows, dead rows, missing indexes, wake-ups and clocks, at
+    each shard where there are some. It changes nothing. With --store it looks at those tables alone.
 
     \b
     Example:
@@ -41,7 +43,10 @@ def doctor(lag: timedelta, long: timedelta, skip: tuple[str, ...], as_json: bool
       holdfast doctor --store pdo:jobs --url mysql://app@db/shop
     """
     with open_desk("database") as at:
-        found = list(examine(Patient(at, lag, long), skip))
+        if isinstance(at.store, Shards) and at.is_whole:
+            found = list(examine_shards(at.store, at, lag, long, skip))
+        else:
+            found = list(examine(Patient(at, lag, long), skip))
     if as_json:
         print_json(found)
     else:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.app_argument import AppArgument, AppCommand, app_named
 from holdfast.cli.names import declared_queues, unknown
 from holdfast.cli.parse import DURATION, payload_of, texts_of
 from holdfast.cli.render import print_json, print_notes
-from holdfast.cli.shared import AppArgument, connection_options, in_options, json_option, load_app, require_tables
+from holdfast.cli.shared import connection_options, in_options, json_option, load_app, require_tables
 from holdfast.cli.waiting import FOR_EVER, waited
 from holdfast.errors import InvalidPayload
 from holdfast.values.rows import Enqueued
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from holdfast.handlers import Bound
 
 
-@click.command()
-@click.argument("app_name", cls=AppArgument, metavar="APP")
+@click.command(cls=AppCommand)
+@click.argument("app_name", cls=AppArgument, metavar="[APP]", required=False)
 @click.argument("kind")
 @click.argument("payload", metavar="[JSON | - | NAME=VALUE...]", nargs=-1)
 @click.option("--queue", help="Another queue than the handler's.")
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 @connection_options
 @json_option
 def enqueue(
-    app_name: str,
+    app_name: str | None,
     kind: str,
     payload: tuple[str, ...],
     delay: timedelta | None,
@@ -63,10 +64,10 @@ def enqueue(
       holdfast enqueue shop:hf send_receipt order_id=9182
       holdfast enqueue shop:hf send_receipt '{"order_id": 9182}' --delay 5m --key order:9182
       echo '{"order_id": 9182}' | holdfast enqueue shop:hf send_receipt -
-      holdfast enqueue shop:hf add_up order_id=9182 --wait 30s
+      holdfast enqueue add_up order_id=9182 --wait 30s --app shop:hf
     """
     arguments = payload_of(payload)
-    with load_app(app_name) as holdfast, in_options():
+    with load_app(app_named("enqueue", app_name)) as holdfast, in_options():
         bound = bind_words(holdfast, kind, arguments, texts_of(payload), check=not no_check, run_after=delay, **said)
         require_tables(holdfast.store)
         queue = said["queue"]

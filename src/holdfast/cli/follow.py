@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -16,6 +17,18 @@ from holdfast.values.views import JobView
 OVERLAP = timedelta(seconds=5)
 WINDOW_ROWS = 500
 REMEMBERED_ROWS = 20_000
+
+
+def looks(interval: timedelta, duration: timedelta | None) -> Iterator[None]:
+    """Yield once for each look at the database, and sleep for `interval` in between, until `duration` is over."""
+    deadline = None if duration is None else time.monotonic() + duration.total_seconds()
+    while True:
+        yield
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return
+        pause = max(interval.total_seconds(), 0.02)
+        time.sleep(pause if left is None else min(pause, left))
 
 
 class Change(NamedTuple):

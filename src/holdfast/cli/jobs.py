@@ -15,7 +15,7 @@ from holdfast.admin import JobsDesk
 from holdfast.cli.audit import print_audit
 from holdfast.cli.controls import cancel, change
 from holdfast.cli.family import print_family
-from holdfast.cli.follow import Change, Follower, changed_at
+from holdfast.cli.follow import Change, Follower, changed_at, looks
 from holdfast.cli.parse import DURATION, MOMENT, ROW_ID
 from holdfast.cli.render import (
     Column,
@@ -38,7 +38,6 @@ from holdfast.cli.shared import (
     failure_of,
     in_options,
     json_option,
-    looks,
     require_tables,
 )
 from holdfast.cli.stores import Opened, open_desk, plain_app, store_option
@@ -213,17 +212,18 @@ def show_job(job_id: str, as_json: bool, dead: bool = False) -> None:
         lines = at.run(at.desk.audit(job.id, dead=dead))
         reading = at.desk.family(job)
         family = Family() if reading is None else at.run(reading)
+        shard = at.shard_of(job)
     if as_json:
         related = {} if reading is None else asdict(family)
-        print_json([job.to_dict() | related | {"audit": [line.to_dict() for line in lines]} | at.label])
+        print_json([job.to_dict() | shard | related | {"audit": [line.to_dict() for line in lines]} | at.label])
         return
-    _print_job(job)
+    _print_job(job, shard)
     print_family(family)
     print_audit(lines)
 
 
-def _print_job(job: JobView) -> None:
-    print_fields(_fields(job))
+def _print_job(job: JobView, shard: dict[str, int]) -> None:
+    print_fields([*_fields(job), *shard.items()])
     for error in job.errors:
         _print_error(error)
 

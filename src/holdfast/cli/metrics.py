@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from holdfast import observe
-from holdfast.cli.shared import connection_options, current, in_options, require_tables
+from holdfast.cli.sharding import parts
+from holdfast.cli.shared import connection_options, in_options, open_store
 from holdfast.errors import StoreError
 from holdfast.observe.exposition import of_fleet
-from holdfast.store import Store
+from holdfast.store import Shards, Store
 from holdfast.worker import registry
 from holdfast.worker.registry import status_of
 
@@ -54,11 +55,21 @@ class Fleet:
 
 def page_of(store: Store) -> str:
     """Read the newest sample of the queues, or take one where no worker has, and count the workers."""
+    away = _noting(store)
     sample = store.run(observe.latest())
     if sample is None or sample.age > FRESH_SECONDS:
         sample = store.run(observe.sample())
     found = Counter(status_of(worker) for worker in store.run(registry.workers()))
-    return of_fleet(sample, {status: found[status] for status in STATUSES})
+    shards = {number: number not in away for number in range(len(parts(store)))} if isinstance(store, Shards) else {}
+    return of_fleet(sample, {status: found[status] for status in STATUSES}, shards)
+
+
+def _noting(store: Store) -> set[int]:
+    """Note which shards do not answer from now on; what is told of the others is told without them."""
+    away: set[int] = set()
+    if isinstance(store, Shards):
+        store.missing = lambda number, error: away.add(number)
+    return away
 
 
 @click.command(short_help="Tell Prometheus what waits and who works.")
@@ -81,11 +92,14 @@ def metrics(http: str | None, rules: bool, grafana: bool) -> None:
     if rules or grafana:
         sys.stdout.write((FILES / ("alerts.yml" if rules else "grafana.json")).read_text())
         return
-    store = current().store()
-    require_tables(store)
-    if http is None:
-        sys.stdout.write(page_of(store))
-        return
+    with open_store() as store:
+        if http is None:
+            sys.stdout.write(page_of(store))
+        else:
+            _serve(store, http)
+
+
+def _serve(store: Store, http: str) -> None:
     from holdfast.worker import monitor_http
     from holdfast.worker.monitor import address
 

@@ -12,6 +12,7 @@ from holdfast import admin, jobs
 from holdfast import outbox as events
 from holdfast.cli.parse import MOMENT, ROW_ID
 from holdfast.cli.render import Column, age, error_line, plural, print_fields, print_json, print_notes, print_table
+from holdfast.cli.sharding import parts
 from holdfast.cli.shared import (
     Exit,
     Failure,
@@ -280,12 +281,29 @@ def _republish(
     # What is published again is newer than everything that was there, and not meant.
     seen: set[str] = set()
     done: list[dict[str, Any]] = []
+    for _, one in parts(store):
+        count -= _republish_in(one, wanted, ways, count, actor, dry_run, seen, done)
+    return done
+
+
+def _republish_in(
+    store: Store,
+    wanted: admin.Filter,
+    ways: Callable[[str], Sequence[Route]],
+    count: int,
+    actor: str,
+    dry_run: bool,
+    seen: set[str],
+    done: list[dict[str, Any]],
+) -> int:
+    """Go through the rows of one store; return how many it read."""
     after: str | None = None
-    while count > 0:
+    left = count
+    while left > 0:
         chunk = events.republish(
             wanted,
             ways,
-            min(ROWS_PER_COMMIT, count),
+            min(ROWS_PER_COMMIT, left),
             actor,
             buckets=store.options.buckets,
             after=after,
@@ -295,7 +313,7 @@ def _republish(
         answer = store.run(chunk)
         done += answer.events
         seen |= {str(one["event"]) for one in answer.events}
-        after, count = answer.last, count - answer.read
+        after, left = answer.last, left - answer.read
         if after is None:
             break
-    return done
+    return count - left

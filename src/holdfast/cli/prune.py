@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.app_argument import AppArgument
 from holdfast.cli.parse import DURATION
 from holdfast.cli.render import age, plural, print_json
-from holdfast.cli.shared import (
-    AppArgument,
-    Exit,
-    Failure,
-    confirm,
-    connection_options,
-    current,
-    json_option,
-    load_app,
-)
+from holdfast.cli.shared import Exit, Failure, confirm, connection_options, current, json_option, load_app
 from holdfast.cli.stores import Opened, open_desk, store_option
 from holdfast.life.listing import Kept
 from holdfast.values.rows import OUTCOMES, Outcome
@@ -66,7 +58,7 @@ def prune(
       holdfast prune --older-than 30d --outcome dead --store pdo:jobs --app shop:hf
     """
     wanted = set(outcomes) or (set(OUTCOMES) if older_than is None else {"done", "cancelled"})
-    current().app = app_name or current().app
+    current().app = app_name or current().app_name
     with open_desk("nothing") as at:
         at.desk.require("prune")
         older_of = _by_retention(at) if older_than is None else lambda part: older_than

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast import admin, jobs, lines
+from holdfast.cli.app_argument import AppArgument, AppCommand, app_named
 from holdfast.cli.names import declared_queues, unknown
 from holdfast.cli.parse import DURATION
 from holdfast.cli.pauses import Asked, Told
 from holdfast.cli.render import Column, moment, print_json, print_notes, print_table
 from holdfast.cli.shared import (
-    AppArgument,
     Exit,
     Failure,
     actor_name,
@@ -145,7 +145,7 @@ def _as_json(name: str, one: lines.Stored | None, said: QueueSettings | None, pa
 
 def declared() -> dict[str, QueueSettings]:
     """Return what the code of the application says, where one is named."""
-    name = current().app
+    name = current().app_name
     known = load_app(name).context.queues if name else {}
     return {queue: one.settings for queue, one in known.items() if not one.settings.is_plain}
 
@@ -183,7 +183,7 @@ def set_command(name: str, dry_run: bool, actor: str | None, as_json: bool, **sa
         if given.get("ordered") == "commit":
             store.dialect.require_commit_order()
         # Before the change: what is stored of a queue makes it known.
-        notes = unknown(store, [("queue", name)], declared_queues(load_app(app)) if (app := current().app) else ())
+        notes = unknown(store, [("queue", name)], declared_queues(load_app(app)) if (app := current().app_name) else ())
         before, now = store.run(admin.change_queue(name, given, actor_name(actor), dry_run))
     _report({name: (before, now)}, dry_run, as_json)
     print_notes(notes)
@@ -193,15 +193,17 @@ def _value(value: Any) -> Any:
     return {"yes": True, "no": False, NONE: None}.get(value, value) if isinstance(value, str) else value
 
 
-@queues.command(short_help="Store what the code says of its queues.")
-@click.argument("app_name", cls=AppArgument, metavar="APP")
+@queues.command(cls=AppCommand, short_help="Store what the code says of its queues.")
+@click.argument("app_name", cls=AppArgument, metavar="[APP]", required=False)
 @click.argument("names", metavar="[QUEUE]...", nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Tell what would be stored, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @actor_option
 @connection_options
 @json_option
-def adopt(app_name: str, names: tuple[str, ...], dry_run: bool, yes: bool, actor: str | None, as_json: bool) -> None:
+def adopt(
+    app_name: str | None, names: tuple[str, ...], dry_run: bool, yes: bool, actor: str | None, as_json: bool
+) -> None:
     """Store what APP's code says of its queues, for all of them or those named, whatever was stored before.
 
     \b
@@ -209,7 +211,7 @@ def adopt(app_name: str, names: tuple[str, ...], dry_run: bool, yes: bool, actor
       holdfast queues adopt shop:hf --dry-run
       holdfast queues adopt shop:hf stripe --yes
     """
-    current().app = app_name
+    app_name = current().app = app_named("queues adopt", app_name)
     said = declared()
     for name in names:
         if name not in said:

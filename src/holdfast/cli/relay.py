@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from holdfast.cli.app_argument import AppArgument
 from holdfast.cli.logs import log_options
 from holdfast.cli.parse import DURATION
-from holdfast.cli.shared import AppArgument, connection_options
+from holdfast.cli.shared import connection_options
 from holdfast.cli.worker import Serving, prepared, queue_names, serve, watch_options, watching_of
 
 

@@ -124,7 +124,7 @@ def resume(names: tuple[str, ...], dry_run: bool, actor: str | None, as_json: bo
 
 def _declared() -> set[str]:
     """Name the queues of the routes that the application declares, where --app says which one that is."""
-    app = current().app
+    app = current().app_name
     return {route.queue for route in load_app(app).context.routes} if app else set()
 
 

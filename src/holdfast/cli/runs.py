@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from holdfast import runs as flows
+from holdfast.admin import shard_of
 from holdfast.cli.remote import redispatch_command
 from holdfast.cli.render import Column, moment, print_fields, print_json, print_table
 from holdfast.cli.run_lines import migrated, replayed
@@ -23,6 +24,7 @@ from holdfast.cli.shared import (
 )
 from holdfast.errors import ConfigError
 from holdfast.runs import STATUSES, RunFilter, RunView, drawn
+from holdfast.store import Shards
 from holdfast.workflows import export, force, letter, resume, stop
 
 _COLUMNS = (Column("RUN", whole=True), Column("KIND"), Column("STATUS"), Column("WAITS FOR"), Column("STARTED"))
@@ -100,11 +102,12 @@ def show_command(run: str, workflow: str | None, as_json: bool) -> None:
     """
     with open_store() as store:
         view, rows = store.run(flows.timeline(run, workflow))
+        shard = {"shard": store.run(shard_of(view.job_id))} if isinstance(store, Shards) else {}
     if as_json:
-        print_json([msgspec.to_builtins(view) | {"history": [row._asdict() for row in rows]}])
+        print_json([msgspec.to_builtins(view) | shard | {"history": [row._asdict() for row in rows]}])
         return
     said = [(name, msgspec.json.encode(value).decode()) for name, value in view.attributes.items()]
-    print_fields([*_fields(view), *said])
+    print_fields([*_fields(view), *shard.items(), *said])
     click.echo()
     for line in drawn(view, rows):
         click.echo(line)

@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from holdfast import schedules as flows
+from holdfast.cli.app_argument import AppArgument, AppCommand, app_named
 from holdfast.cli.enqueue import bind_words
 from holdfast.cli.parse import DURATION, payload_of, texts_of
 from holdfast.cli.render import Column, age, moment, plural, print_fields, print_json, print_notes, print_table
 from holdfast.cli.shared import (
-    AppArgument,
     Exit,
     Failure,
     actor_name,
@@ -78,12 +78,12 @@ def list_command(name: str | None, runs: int, as_json: bool) -> None:
 
 def _declared() -> list[str]:
     """Name the schedules in the code of the application, where --app says which one that is."""
-    name = current().app
+    name = current().app_name
     return list(load_app(name).context.declared_schedules()) if name else []
 
 
 def _not_stored(names: Iterable[str]) -> str:
-    how = f"start a worker, or run `holdfast schedules sync {current().app}`"
+    how = f"start a worker, or run `holdfast schedules sync {current().app_name}`"
     return f"declared, and not stored yet: {', '.join(names)}. To store them, {how}"
 
 
@@ -288,12 +288,12 @@ def remove(name: str, actor: str | None, as_json: bool) -> None:
         print_notes([declare])
 
 
-@schedules.command()
-@click.argument("app_name", cls=AppArgument, metavar="APP")
+@schedules.command(cls=AppCommand)
+@click.argument("app_name", cls=AppArgument, metavar="[APP]", required=False)
 @actor_option
 @connection_options
 @json_option
-def sync(app_name: str, actor: str | None, as_json: bool) -> None:
+def sync(app_name: str | None, actor: str | None, as_json: bool) -> None:
     """Store the schedules that APP declares, as a step of a deployment.
 
     Workers do this by themselves when they start. Here it counts at once, whatever other versions of the application
@@ -303,6 +303,7 @@ def sync(app_name: str, actor: str | None, as_json: bool) -> None:
     Example:
       holdfast schedules sync shop:hf
     """
+    app_name = app_named("schedules sync", app_name)
     with load_app(app_name) as holdfast:
         require_tables(holdfast.store)
         declared = holdfast.context.declared_schedules().values()

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from holdfast.cli.render import Column
-from holdfast.cli.shared import Exit, Failure, current, missing_file, require_tables
-from holdfast.errors import ForeignTablesMissing, SchemaMismatch
+from holdfast.cli.sharding import parts, where_of
+from holdfast.cli.shared import Exit, Failure, current, failure_of, missing_file, require_tables
+from holdfast.errors import ForeignTablesMissing, HoldfastError, SchemaMismatch
 from holdfast.store import migrate
 
 if TYPE_CHECKING:
     from holdfast.foreign import ForeignSource
-    from holdfast.store import Store
+    from holdfast.store import Shards, Store
     from holdfast.store.migrate import Migration
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,11 @@ class OurSchema:
         return Plan(items, columns, [(m.name, len(m.statements)) for m in todo])
 
     def complete(self) -> str:
-        return f"Nothing to run: the tables are at version {self._version()}."
+        return f"Nothing to run: the tables are at version {self.version()}."
+
+    def applied(self) -> list[str]:
+        """Make what is missing, all of it, and say what was made."""
+        return list(self.apply())
 
     def apply(self) -> Iterator[str]:
         with migrate.explained(all_or_nothing=self._store.dialect.migrates_as_one):
@@ -90,7 +97,7 @@ class OurSchema:
         return script(self._store, todo)
 
     def check(self) -> str:
-        at, todo = self._version(), self._pending()
+        at, todo = self.version(), self._pending()
         if at == 0:
             raise Failure(f"{self._absent()} Run `holdfast migrate apply`.", Exit.SCHEMA, _database())
         if todo:
@@ -99,7 +106,7 @@ class OurSchema:
 
     def _start(self, said: str, newest: int) -> int:
         if said == "current":
-            return self._version()
+            return self.version()
         if not said.isdecimal() or int(said) > newest:
             raise click.BadParameter(f"{said!r} is not a version: 0 to {newest}, or `current`", param_hint="--from")
         return int(said)
@@ -109,12 +116,67 @@ class OurSchema:
             return f"There is no database file {where}."
         return "The database has no Holdfast tables under this prefix."
 
-    def _version(self) -> int:
+    def version(self) -> int:
+        """Read the version of the tables; 0 where there are none."""
         return 0 if missing_file(self._store) else self._store.run_once(migrate.version())
 
     def _pending(self) -> list[Migration]:
         known = self._store.migrations
         return known if missing_file(self._store) else self._store.run_once(migrate.pending(known))
+
+
+class ShardedSchema:
+    """Holdfast's own tables in each shard, and what says which shard is which."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._each = [(name, OurSchema(store)) for name, store in parts(shards)]
+
+    def require(self) -> None:
+        require_tables(self._shards)
+
+    def require_database(self) -> None:
+        """Nothing, as for one database: a shard that does not answer is told, and the others are looked at."""
+
+    def plan(self) -> Plan:
+        plans = {name: _told(name, schema.plan) for name, schema in self._each}
+        items = [item | {"shard": number} for number, one in enumerate(plans.values()) for item in one.items]
+        columns = [Column("shard", whole=True), *self._each[0][1].plan().columns]
+        return Plan(items, columns, [(number, *row) for number, one in enumerate(plans.values()) for row in one.rows])
+
+    def complete(self) -> str:
+        at = sorted({_told(name, schema.version) for name, schema in self._each})
+        return f"Nothing to run: the tables of {len(self._each)} shards are at version {', '.join(map(str, at))}."
+
+    def apply(self) -> Iterator[str]:
+        for name, schema in self._each:
+            yield from (f"{name}: {line}" for line in _told(name, schema.applied))
+        self._shards.go(self._shards.set_up())
+
+    def script(self, start: str) -> str:
+        texts = [(name, schema.script(start)) for name, schema in self._each]
+        told = [f"-- {name}, {where_of(store)}" for name, store in parts(self._shards)]
+        written = [f"{head}\n{text}" for head, (_, text) in zip(told, texts, strict=True) if text]
+        last = "-- `holdfast migrate apply` then tells each shard its number; it makes no tables that are there."
+        return "\n\n".join([*written, last]) if written else ""
+
+    def check(self) -> str:
+        for name, schema in self._each:
+            _told(name, schema.check)
+        self._shards.go(self._shards.map())
+        needed = self._shards.schema_version
+        return f"The tables of {len(self._each)} shards are at version {needed}, which this holdfast needs."
+
+
+def _told(name: str, work: Callable[[], T]) -> T:
+    """Do something with one shard. Raises: Failure, which names it."""
+    try:
+        return work()
+    except Failure as error:
+        raise Failure(f"{name}: {error.message}", Exit(error.exit_code), error.hint) from error
+    except HoldfastError as error:
+        failed = failure_of(error)
+        raise Failure(f"{name}: {failed.message}", Exit(failed.exit_code), failed.hint, failed.trace) from error
 
 
 def script(store: Store, todo: list[Migration]) -> str:

@@ -10,69 +10,33 @@ import re
 import shlex
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
-from enum import IntEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import click
 
 from holdfast import errors
+from holdfast.cli.exits import EXITS
+from holdfast.cli.exits import Exit as Exit
 from holdfast.errors import HoldfastError
-from holdfast.values.urls import MASK, redact, shown
+from holdfast.values.urls import MASK, read, redact, shown
 from holdfast.values.words import without_application
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.outbox import Route
-    from holdfast.store import Store
+    from holdfast.store import Shards, Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Exit(IntEnum):
-    """What a command's exit code says; the table is in docs/reference/cli.md."""
-
-    OK = 0
-    UNEXPECTED = 1
-    USAGE = 2
-    SCHEMA = 3
-    UNAVAILABLE = 4
-    NOT_FOUND = 5
-    CONFLICT = 6
-    PROBLEMS = 7
-    DEAD = 8
-    CANCELLED = 9
-    TIMEOUT = 10
-
-
-# The first class that fits decides, so the narrower ones stand first.
-_EXITS: tuple[tuple[type[Exception], Exit], ...] = (
-    (errors.SchemaMissing, Exit.SCHEMA),
-    (errors.SchemaMismatch, Exit.SCHEMA),
-    (errors.DatabaseUnavailable, Exit.UNAVAILABLE),
-    (errors.DatabaseBusy, Exit.UNAVAILABLE),
-    (errors.JobNotFound, Exit.NOT_FOUND),
-    (errors.JobDead, Exit.DEAD),
-    (errors.JobCancelled, Exit.CANCELLED),
-    (errors.ScheduleNotFound, Exit.NOT_FOUND),
-    (errors.RunNotFound, Exit.NOT_FOUND),
-    (errors.RunFinished, Exit.CONFLICT),
-    (errors.Conflict, Exit.CONFLICT),
-    (errors.LeaseLost, Exit.CONFLICT),
-    (errors.UniqueViolation, Exit.CONFLICT),
-    (errors.ConfigError, Exit.USAGE),
-    (errors.DriverMissing, Exit.USAGE),
-    (errors.UnknownKind, Exit.USAGE),
-    (errors.PayloadError, Exit.USAGE),
-)
 # Log lines are written on threads that know no context, so what must not be shown is kept here.
 _urls_in_use: set[str] = set()
 
@@ -95,26 +59,29 @@ class Failure(click.ClickException):
 def hidden(text: str) -> str:
     """Take every password out of a text: by its place in a URL, and the one in use wherever it stands."""
     text = "\n".join(redact(line) for line in text.split("\n"))
-    for url in {*_urls_in_use, os.environ.get("HOLDFAST_URL", "")}:
+    for url in {*_urls_in_use, os.environ.get("HOLDFAST_URL", ""), *os.environ.get("HOLDFAST_SHARDS", "").split()}:
         for password in _passwords(url):
             text = re.sub(rf"(?<!\w){re.escape(password)}(?!\w)", MASK, text)
     return text
 
 
 def _passwords(url: str) -> list[str]:
-    try:
+    found = read(url)
+    known = set() if isinstance(found, str) else {found.password or "", *found.secrets()}
+    words = known | {quote(word, safe="") for word in known}
+    with suppress(ValueError):
+        # As it is written, and of URLs that cannot be read, too.
         written = urlsplit(url).password or ""
-    except ValueError:
-        return []
+        words |= {written, unquote(written)}
     # Blanking out a word of one or two letters would spoil the text and give the password away by its gaps.
-    return [word for word in {written, unquote(written)} if len(word) > 2]
+    return [word for word in words if len(word) > 2]
 
 
 def failure_of(error: Exception) -> Failure:
     """Describe any exception: Holdfast's own in its words, others by type, with the traceback only under -v."""
     trace = "".join(traceback.format_exception(error)) if current().verbose else ""
     if isinstance(error, HoldfastError):
-        code = next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.UNEXPECTED)
+        code = next((code for kind, code in EXITS if isinstance(error, kind)), Exit.UNEXPECTED)
         return Failure(_one_line(str(error)), code, _hint(error), trace)
     hint = "" if trace else "run it again with -v for the traceback"
     return Failure(f"{type(error).__name__}: {_one_line(str(error))}", Exit.UNEXPECTED, hint, trace)
@@ -126,7 +93,7 @@ def _one_line(text: str) -> str:
 
 def _hint(error: HoldfastError) -> str:
     url = current().in_use or current().url or os.environ.get("HOLDFAST_URL", "")
-    if isinstance(error, errors.DatabaseUnavailable | errors.SchemaMissing) and url:
+    if isinstance(error, errors.DatabaseUnavailable | errors.SchemaMissing) and url and not current().has_shards:
         return f"the database in use is {shown(url)}"
     return ""
 
@@ -139,6 +106,8 @@ class Settings:
     app: str | None = None
     prefix: str | None = None
     schema: str | None = None
+    # A number of schemas, or URLs with space between them.
+    shards: str | None = None
     verbose: bool = False
     # How the command line was called, where a framework's own is around it and says which application.
     program: str | None = None
@@ -148,12 +117,14 @@ class Settings:
     named: str | None = None
     # Modules to import beside the application: they register handlers.
     imports: tuple[str, ...] = ()
+    # The application that was imported last: its URL has become that of the command.
+    loaded: str | None = None
     # Where the tables are that --store names: the application may have them in another database than its own.
     in_use: str | None = None
 
     def export(self) -> None:
         """Hand the options to the application's own Holdfast through the environment, before it is imported."""
-        for name in ("url", "prefix", "schema"):
+        for name in ("url", "prefix", "schema", "shards"):
             if value := getattr(self, name):
                 os.environ[f"HOLDFAST_{name.upper()}"] = value
 
@@ -162,25 +133,39 @@ class Settings:
         app = self.application()
         if app is not None:
             return app.store
-        from holdfast.store import Store
+        from holdfast.cli.sharding import opened
         from holdfast.values.options import StoreOptions
 
-        return Store(self.location(), StoreOptions.of(prefix=self.prefix, schema=self.schema))
+        return opened(self.location(), self.shards, StoreOptions.of(prefix=self.prefix, schema=self.schema))
 
     @property
     def names_a_database(self) -> bool:
         """Tell whether anything says which database it is."""
-        return bool(self.url or self.app or os.environ.get("HOLDFAST_URL") or os.environ.get("HOLDFAST_APP"))
+        return bool(self._url() or self.app or os.environ.get("HOLDFAST_APP"))
+
+    @property
+    def has_shards(self) -> bool:
+        """Tell whether the options or the environment speak of shards."""
+        return bool(self.shards or os.environ.get("HOLDFAST_SHARDS", "").strip())
+
+    def _url(self) -> str | None:
+        """Read where the database is, or the first of its shards: what the options say comes first."""
+        said = (self.url, self.shards, os.environ.get("HOLDFAST_URL"), os.environ.get("HOLDFAST_SHARDS"))
+        words = (word for one in said for word in (one or "").split()[:1])
+        return next((word for word in words if not word.isdigit()), None)
 
     def application(self) -> Holdfast | None:
         """Load the application that is named, if one is."""
-        url = self.url or os.environ.get("HOLDFAST_URL")
-        name = self.app or (None if url else os.environ.get("HOLDFAST_APP"))
-        return load_app(name) if name else None
+        return load_app(self.app_name) if self.app_name else None
+
+    @property
+    def app_name(self) -> str | None:
+        """Which application is named, by --app, or by HOLDFAST_APP where no URL is."""
+        return self.app or self.loaded or (None if self._url() else os.environ.get("HOLDFAST_APP"))
 
     def location(self) -> str:
         """Read where the database is, when no application says so."""
-        if url := self.url or os.environ.get("HOLDFAST_URL"):
+        if url := self._url():
             return url
         raise Failure(
             "no database was named",
@@ -193,29 +178,6 @@ def current() -> Settings:
     """The settings of the running command."""
     ctx = click.get_current_context(silent=True)
     return ctx.ensure_object(Settings) if ctx else Settings()
-
-
-class AppArgument(click.Argument):
-    """APP. Nobody types it where a framework's own command line is around ours and says which it is."""
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        if _framework(ctx) is None:
-            super().add_to_parser(parser, ctx)
-
-    def handle_parse_result(self, ctx: click.Context, opts: Any, args: list[str]) -> tuple[Any, list[str]]:
-        known = _framework(ctx)
-        if known is None:
-            return super().handle_parse_result(ctx, opts, args)
-        ctx.params[str(self.name)] = known.app
-        return known.app, args
-
-    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return super().get_usage_pieces(ctx) if _framework(ctx) is None else []
-
-
-def _framework(ctx: click.Context) -> Settings | None:
-    settings = ctx.find_object(Settings)
-    return settings if settings is not None and settings.program else None
 
 
 # Commands that need no database.
@@ -255,11 +217,14 @@ def _with_database(command: str) -> str:
         return command
     if settings.app:
         return f"{command} --app {settings.app}"
-    if os.environ.get("HOLDFAST_URL") or os.environ.get("HOLDFAST_APP"):
+    if any(os.environ.get(f"HOLDFAST_{name}") for name in ("URL", "SHARDS", "APP")):
         return command
     # One with a password cannot be shown, so it is left to be typed again.
-    url = settings.url
-    said = {"url": url if url and shown(url) == url else None, "prefix": settings.prefix, "schema": settings.schema}
+    named = {name: getattr(settings, name) or "" for name in ("url", "shards")}
+    said: dict[str, str | None] = {
+        name: value for name, value in named.items() if all(shown(word) == word for word in value.split())
+    }
+    said |= {"prefix": settings.prefix, "schema": settings.schema}
     given = "".join(f" --{name} {shlex.quote(value)}" for name, value in said.items() if value)
     return command + (given or option)
 
@@ -270,8 +235,8 @@ def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if value and param.name:
         settings = ctx.ensure_object(Settings)
         setattr(settings, param.name, settings.imports + value if param.name == "imports" else value)
-        if param.name == "url":
-            _urls_in_use.add(value)
+        if param.name in ("url", "shards"):
+            _urls_in_use.update(value.split())
 
 
 def connection_options(command: F) -> F:
@@ -284,7 +249,15 @@ def connection_options(command: F) -> F:
                 callback=keep,
                 help="The database: sqlite:///shop.db, postgresql://…, mysql://…",
             ),
-            click.option("--app", expose_value=False, callback=keep, help="Take the database of module:attribute."),
+            click.option(
+                "--shards",
+                expose_value=False,
+                callback=keep,
+                help="Its shards: a number of schemas, or URLs in one text.",
+            ),
+            click.option(
+                "--app", expose_value=False, callback=keep, help="The application, module:attribute; its database."
+            ),
             click.option(
                 "--import",
                 "imports",
@@ -336,15 +309,33 @@ def open_store(*, tables: bool = True) -> Iterator[Store]:
 
 
 def require_tables(store: Store) -> None:
-    """Raise unless the database answers and has the tables of this version.
+    """Raise unless the database answers and has the tables of this version; of shards, one must answer at least.
 
     Asks once: a person waits, and sees at once that the database is down.
     """
-    from holdfast.store import migrate
+    from holdfast.cli.sharding import parts
+    from holdfast.store import Shards, migrate
 
-    if missing := missing_file(store):
-        raise Failure(f"there is no database file {missing}", Exit.SCHEMA, "`holdfast migrate apply` creates it")
-    store.run_once(migrate.check(store.schema_version))
+    for name, one in parts(store):
+        if missing := missing_file(one):
+            why = f"{name}: there is no database file {missing}" if name else f"there is no database file {missing}"
+            folder = missing.absolute().parent
+            first = "" if folder.is_dir() else f"make the folder {folder}; then "
+            raise Failure(why, Exit.SCHEMA, f"{first}`holdfast migrate apply` creates it")
+    if isinstance(store, Shards):
+        _require_shards(store)
+    else:
+        store.run_once(migrate.check(store.schema_version))
+
+
+def _require_shards(shards: Shards) -> None:
+    from holdfast.cli.sharding import AWAY, checked, tell_of, where_of
+
+    tell_of(shards, lambda line: click.echo(hidden(line), err=True))
+    for number, error in checked(shards).items():
+        if not isinstance(error, AWAY):
+            raise Failure(f"shard {number} ({where_of(shards.stores[number])}): {error}", Exit.SCHEMA)
+        shards.missing(number, error)
 
 
 def missing_file(store: Store) -> Path | None:
@@ -376,9 +367,21 @@ def load_app(name: str) -> Holdfast:
                 Exit.USAGE,
                 f"leave out --{option}, or let the application read HOLDFAST_{option.upper()}",
             )
-    settings.url = found.url
+    if settings.shards:
+        _same_shards(name, found, settings.shards)
+    settings.url, settings.loaded = found.url, name
     _urls_in_use.update(store.url for store in found.stores)
     return found
+
+
+def _same_shards(name: str, found: Holdfast, typed: str) -> None:
+    """Raises: Failure where an application goes by other shards than --shards says."""
+    from holdfast.cli.sharding import said_of
+
+    used: object = [store.url for store in found.stores.ours]
+    if found.shards is None or said_of(typed) not in (used, len(found.stores.ours) if found.shards.one_place else used):
+        why = f"{name} says itself which shards it has, so --shards cannot change them"
+        raise Failure(why, Exit.USAGE, "leave out --shards, or let the application read HOLDFAST_SHARDS")
 
 
 def named_app(why: str) -> Holdfast:
@@ -465,18 +468,6 @@ def in_options() -> Iterator[None]:
         if isinstance(error.value, timedelta):
             said = f": {error.rule}; got {error.value.total_seconds():g} seconds"
         raise Failure(_one_line(f"{option}{said}"), Exit.USAGE, trace=_trace()) from error
-
-
-def looks(interval: timedelta, duration: timedelta | None) -> Iterator[None]:
-    """Yield once for each look at the database, and sleep for `interval` in between, until `duration` is over."""
-    deadline = None if duration is None else time.monotonic() + duration.total_seconds()
-    while True:
-        yield
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            return
-        pause = max(interval.total_seconds(), 0.02)
-        time.sleep(pause if left is None else min(pause, left))
 
 
 def interactive() -> bool:

@@ -10,13 +10,15 @@ from urllib.parse import parse_qsl
 
 import click
 
-from holdfast.admin import JobsDesk
-from holdfast.cli.schemas import ForeignSchema, OurSchema, Schema
-from holdfast.cli.shared import Exit, Failure, actor_name, current, did_you_mean, keep, missing_file
+from holdfast.admin import JobsDesk, shard_of
+from holdfast.cli.schemas import ForeignSchema, OurSchema, Schema, ShardedSchema
+from holdfast.cli.sharding import said_of
+from holdfast.cli.shared import Exit, Failure, actor_name, current, did_you_mean, keep, missing_file, open_store
 from holdfast.errors import DatabaseUnavailable
 from holdfast.flow import Series, run_series
 from holdfast.life.desk import Desk
 from holdfast.life.listing import After, Page, Wanted
+from holdfast.store import Shards
 from holdfast.values.views import JobView
 
 if TYPE_CHECKING:
@@ -90,6 +92,11 @@ class Opened:
             raise DatabaseUnavailable(f"there is no database file {absent}")
         return self.store.run_once(work)
 
+    def shard_of(self, job: JobView) -> dict[str, int]:
+        """Name the shard of one of our jobs; nothing where there are none."""
+        number = self.run(shard_of(job.id)) if isinstance(self.store, Shards) else None
+        return {} if number is None else {"shard": number}
+
     def found(self, read: Read, wanted: Wanted, limit: int, after: After = None, newest: bool = True) -> list[JobView]:
         """Read up to `limit` rows, in as many pages as the desk makes of them."""
         rows: list[JobView] = []
@@ -126,6 +133,21 @@ class Opened:
 
 
 @contextmanager
+def open_shards() -> Iterator[Shards]:
+    """Open the shards that the options name. Raises: Failure where it is one database."""
+    with open_store(tables=False) as store:
+        if not isinstance(store, Shards):
+            hint = "give --app of an application with shards=, or --shards"
+            raise Failure("there are no shards: it is one database", Exit.USAGE, hint)
+        yield store
+
+
+def part_of(opened: Opened, store: Store) -> Opened:
+    """Look at one shard as if it was all; the foreign tables of the application stay beside it."""
+    return Opened(opened.desk, store, OurSchema(store), others=opened.others)
+
+
+@contextmanager
 def open_desk(needs: Needs = "tables") -> Iterator[Opened]:
     """Open the desk that the options name, and close its store afterwards."""
     opened = _named(current().named or "") if current().named else _ours()
@@ -144,7 +166,8 @@ def _ours() -> Opened:
     app = current().application()
     store = current().store() if app is None else app.store
     others = [] if app is None else [_beside(source) for source in app.foreign.sources]
-    return Opened(JobsDesk(), store, OurSchema(store), others=others)
+    schema = ShardedSchema(store) if isinstance(store, Shards) else OurSchema(store)
+    return Opened(JobsDesk(), store, schema, others=others)
 
 
 def _named(said: str) -> Opened:
@@ -167,7 +190,8 @@ def plain_app() -> Holdfast:
     from holdfast.app import Holdfast
 
     settings = current()
-    return Holdfast(settings.location(), prefix=settings.prefix, schema=settings.schema)
+    shards = None if settings.shards is None else said_of(settings.shards)
+    return Holdfast(settings.location(), prefix=settings.prefix, schema=settings.schema, shards=shards)
 
 
 def _name(said: str) -> str:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.app_argument import AppArgument
 from holdfast.cli.dashboard import application_of
 from holdfast.cli.parse import DURATION
 from holdfast.cli.render import age, clean, one_line, plural
-from holdfast.cli.shared import AppArgument, connection_options, hidden, require_tables, typed
+from holdfast.cli.shared import connection_options, hidden, require_tables, typed
 from holdfast.dashboard.reading import NEWEST, Overview, history, overview
 from holdfast.dashboard.setting import Setting
 from holdfast.dashboard.talk import run

@@ -7,9 +7,24 @@ import re
 
 import click
 
-from holdfast.cli.shared import current, did_you_mean, typed
+from holdfast.cli.app_argument import APP_NAME
+from holdfast.cli.shared import Settings, current, did_you_mean, typed
 
-_APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+EXITS = """Exit codes: 0 ok, 1 unexpected error, 2 wrong usage, 3 no or other tables,
+4 database not reached, 5 not found, 6 conflict, 7 doctor found problems, 8 job dead, 9 job cancelled,
+10 waited too long."""
+
+
+def epilog_in_framework(settings: Settings) -> str:
+    """Write what one begins with in the framework, below the list of commands."""
+    steps = {
+        settings.migrate or f"{settings.program} migrate apply": "make the tables",
+        f"{settings.program} worker": "run the jobs, until Ctrl-C",
+        f"{settings.program} jobs list": "see what waits, runs and failed",
+        f"{settings.program} doctor": "look for trouble",
+    }
+    lines = [f"  {typed:34} {what}" for typed, what in steps.items()]
+    return "\n".join(["\b", "Start here:", *lines, "", f"The project's settings name the database. {EXITS}"])
 
 
 def hint_for(error: click.UsageError) -> str:
@@ -23,7 +38,7 @@ def hint_for(error: click.UsageError) -> str:
         return did_you_mean(found[1], known)
     found = re.search(r"unexpected extra arguments? \((\S+)\)", said)
     takes_app = any(param.name == "app" for param in ctx.command.params)
-    if found is None or not takes_app or not _APP.fullmatch(found[1]):
+    if found is None or not takes_app or not APP_NAME.fullmatch(found[1]):
         return ""
     return "leave it out: the application is known here" if current().program else f"say --app {found[1]}"
 

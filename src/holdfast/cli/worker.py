@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from holdfast.cli.app_argument import AppArgument, app_named
 from holdfast.cli.logs import log_options, set_up_logging, tell_of_ends
 from holdfast.cli.names import declared_queues
 from holdfast.cli.parse import DURATION
 from holdfast.cli.schemas import ForeignSchema
 from holdfast.cli.shared import (
-    AppArgument,
-    Exit,
-    Failure,
     connection_options,
     current,
     did_you_mean,
@@ -125,7 +123,7 @@ def _reloading(app_name: str | None, folders: tuple[Path, ...], processes: int, 
 
     if processes > 1:
         raise click.BadParameter("--reload is for one process", param_hint="--processes")
-    _name_of("worker", app_name)
+    app_named("worker", app_name)
     said["drain"] = min(said["drain"], timedelta(seconds=DRAIN_SECONDS))
     watched = folders or (Path.cwd(),)
     return Reloader(lambda: python_files(watched)).run()
@@ -133,7 +131,7 @@ def _reloading(app_name: str | None, folders: tuple[Path, ...], processes: int, 
 
 def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[Holdfast, dict[str, Any]]:
     """Set up logging, load the application and check its tables; return it with the options for its worker."""
-    name = _name_of(command, app_name)
+    name = app_named(command, app_name)
     if said.pop("no_notify"):
         os.environ["HOLDFAST_NOTIFY"] = "false"
     # A framework has set up its logging before.
@@ -146,13 +144,6 @@ def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[
     for store in holdfast.stores:
         _check_tables(holdfast, store)
     return holdfast, {option: value for option, value in said.items() if value is not None}
-
-
-def _name_of(command: str, app_name: str | None) -> str:
-    name = app_name or current().app or os.environ.get("HOLDFAST_APP")
-    if not name:
-        raise Failure("which application? APP is missing", Exit.USAGE, f"holdfast {command} shop:hf")
-    return name
 
 
 class Serving(NamedTuple):

@@ -80,6 +80,7 @@ class Dashboard:
         self.origins = frozenset(origin.rstrip("/") for origin in origins)
         every = seconds(refresh, "refresh", at_least=FASTEST_REFRESH)
         self.setting = Setting(context, foreign, Redaction(redact_keys, redact), title, every)
+        self.setting.away.listen(context.store)
 
     @cached_property
     def asgi(self) -> AsgiApp:

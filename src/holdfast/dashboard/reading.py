@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from holdfast import admin, jobs, observe, schedules
 from holdfast.dashboard.setting import Setting
+from holdfast.dashboard.standing import how_they_stand
 from holdfast.dashboard.talk import Talk, look
-from holdfast.errors import StoreError
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.life import merging
 from holdfast.life.findings import Finding
 from holdfast.observe import COUNTED, History
+from holdfast.store import Shards
+from holdfast.store.standing import ShardView, Standing, absence, standing, views
 from holdfast.values.pauses import Pause
 from holdfast.values.views import DeadGroup, WorkerInfo, plain
 from holdfast.values.words import age, one_line
@@ -24,6 +28,7 @@ from holdfast.worker.registry import status_of
 GROUPS_SHOWN = 8
 # How long what was read serves everybody; what costs more is read more seldom, by its own measure.
 DEPTH_SECONDS, GROUPS_SECONDS, WORKERS_SECONDS, FINDINGS_SECONDS, HISTORY_SECONDS = 1.0, 3.0, 1.0, 15.0, 4.0
+SHARDS_SECONDS = 5.0
 # Which times people may look at, in seconds; the finest serves those who have just begun.
 PERIODS = {"2m": 120, "1h": 3_600, "8h": 8 * 3_600, "1d": 86_400, "7d": 7 * 86_400}
 NEWEST, USUAL = "2m", "1h"
@@ -65,6 +70,7 @@ class Overview:
     workers: list[WorkerInfo]
     findings: list[Finding]
     rate: float | None = None
+    shards: list[ShardView] = field(default_factory=list[ShardView])
 
     @property
     def due(self) -> int:
@@ -112,7 +118,7 @@ class Overview:
             "dead_groups": [one.to_dict() for one in self.groups],
             "workers": [_worker(one) for one in self.workers],
             "findings": [plain(one) for one in self.trouble],
-        }
+        } | ({"shards": [one.to_dict() for one in self.shards]} if self.shards else {})
 
 
 def _worker(one: WorkerInfo) -> dict[str, Any]:
@@ -126,7 +132,8 @@ def overview(setting: Setting) -> Talk[Overview]:
     workers = yield from workers_now(setting)
     findings = yield from findings_now(setting)
     recent = yield from history(setting, NEWEST)
-    return Overview(datetime.now(UTC), queues, groups, workers, findings, rate_of(recent))
+    shards = yield from shards_now(setting)
+    return Overview(datetime.now(UTC), queues, groups, workers, findings, rate_of(recent), shards)
 
 
 def history(setting: Setting, period: str) -> Talk[History]:
@@ -195,15 +202,53 @@ def _examined(setting: Setting) -> Talk[list[Finding]]:
     workers = yield from workers_now(setting)
     alive = [one for one in workers if status_of(one) == "alive"]
     served = {queue for one in alive for queue in queues_of(one)}
+    shards = setting.store if isinstance(setting.store, Shards) else None
+    if shards is not None:
+        found += yield from _of_shards(setting, shards, served)
     for place in setting.places.values():
+        if shards is not None and not place.name:
+            continue
         try:
             seen = yield from look(place.store, place.desk.examine(LAG_SECONDS, served=served))
         except StoreError as error:
             seen = [Finding(place.name or "jobs", "warning", f"could not be looked at: {one_line(error)}")]
         found += [Finding(place.name, one.severity, one.seen, one.do) for one in seen] if place.name else seen
     found += _of_workers(workers, alive)
-    found += yield from look(setting.store, schedules.examine([one.info for one in alive]))
+    if shards is None or not (yield from shards_now(setting))[0].away:
+        found += yield from look(setting.store, schedules.examine([one.info for one in alive]))
     return found
+
+
+def shards_now(setting: Setting) -> Talk[list[ShardView]]:
+    """Tell how the shards of the application stand; none where it has one database."""
+    shards = setting.store
+    if not isinstance(shards, Shards):
+        return []
+    return (yield from setting.shared.read("shards", SHARDS_SECONDS, lambda: _standing(shards)))
+
+
+def _standing(shards: Shards) -> Talk[list[ShardView]]:
+    answers: list[Standing | Exception] = []
+    for store in shards.stores:
+        try:
+            answers.append(absence(store) or (yield from look(store, standing())))
+        except HoldfastError as error:
+            answers.append(error)
+    return views(shards, answers)
+
+
+def _of_shards(setting: Setting, shards: Shards, served: set[str]) -> Talk[list[Finding]]:
+    """Examine the jobs of each shard that answers; what is wrong with one alone names it."""
+    found: dict[int, list[Finding]] = {}
+    stand = yield from shards_now(setting)
+    for number, store in enumerate(shards.stores):
+        if stand[number].error is not None:
+            continue
+        try:
+            found[number] = yield from look(store, setting.places[""].desk.examine(LAG_SECONDS, served=served))
+        except StoreError as error:
+            found[number] = [Finding("jobs", "warning", f"could not be looked at: {one_line(error)}")]
+    return [*how_they_stand(stand), *merging.findings_by_shard(found)]
 
 
 def _of_workers(workers: list[WorkerInfo], alive: list[WorkerInfo]) -> list[Finding]:

@@ -88,6 +88,7 @@ def _page(setting: Setting, request: Request, template: str, title: str, status:
         "redaction": setting.redaction,
         "database": setting.store.dialect.name,
         "program": setting.context.program,
+        "away": setting.away.now(),
     }
     text = _environment().get_template(template).render(shown | told)
     return guarded(Response(status, text.encode("utf-8", "replace")))

@@ -14,7 +14,7 @@ from holdfast.dashboard.redaction import Redaction
 from holdfast.dashboard.talk import Talk
 from holdfast.foreign import ForeignSource
 from holdfast.life.desk import Desk
-from holdfast.store import Store
+from holdfast.store import Shards, Store
 
 T = TypeVar("T")
 
@@ -54,6 +54,30 @@ class Shared:
             self._kept.clear()
 
 
+class Away:
+    """Which shards did not answer of late: what is in them is missing on the pages."""
+
+    KEPT_SECONDS = 10.0
+
+    def __init__(self) -> None:
+        self._seen: dict[int, float] = {}
+
+    def listen(self, store: Store) -> None:
+        """Hear of shards that do not answer, beside those who hear of it already."""
+        if isinstance(store, Shards):
+            before = store.missing
+
+            def note(number: int, error: Exception) -> None:
+                self._seen[number] = time.monotonic()
+                before(number, error)
+
+            store.missing = note
+
+    def now(self) -> list[int]:
+        since = time.monotonic() - self.KEPT_SECONDS
+        return sorted(number for number, at in list(self._seen.items()) if at > since)
+
+
 @dataclass(frozen=True)
 class Setting:
     """What a dashboard was given, for its pages."""
@@ -64,6 +88,7 @@ class Setting:
     title: str = "Holdfast"
     refresh: float = 2.0
     shared: Shared = field(default_factory=Shared)
+    away: Away = field(default_factory=Away)
 
     @property
     def store(self) -> Store:

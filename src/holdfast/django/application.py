@@ -12,7 +12,8 @@ from holdfast.django import settings
 from holdfast.django.care import ConnectionCare
 from holdfast.django.databases import url_of
 from holdfast.django.store import DjangoStore
-from holdfast.store import Store
+from holdfast.errors import ConfigError
+from holdfast.store import Shards, Store
 from holdfast.values.options import StoreKeywords
 
 PROGRAM = "manage.py holdfast"
@@ -29,6 +30,13 @@ class DjangoHoldfast(Holdfast):
 
     def _open(self, url: str) -> Store:
         return DjangoStore(self.alias, self.options)
+
+    def _open_shards(self, url: str | None, said: int | list[str]) -> Shards:
+        rule = (
+            "the application of a Django project has one store, on an alias of DATABASES; leave shards out here, and "
+            "make a Holdfast(shards=…) of your own beside it"
+        )
+        raise ConfigError("shards", rule, said)
 
 
 def make() -> DjangoHoldfast:

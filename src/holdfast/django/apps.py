@@ -8,7 +8,8 @@ from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
 from holdfast.django.checks import check_settings
-from holdfast.django.flushing import empty_test_tables
+from holdfast.django.flushing import on_migrated
+from holdfast.django.schema import make_tables
 
 
 class HoldfastConfig(AppConfig):
@@ -20,7 +21,8 @@ class HoldfastConfig(AppConfig):
 
     def ready(self) -> None:
         register(check_settings)
-        post_migrate.connect(empty_test_tables, sender=self)
+        post_migrate.connect(make_tables, sender=self)
+        post_migrate.connect(on_migrated, sender=self)
         # With wrong settings no `jobs.py` could be imported: the check says so in fewer words than its traceback.
         if not check_settings():
             autodiscover_modules("jobs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.management import get_commands
 from django.db import connections
 
 from holdfast.django.application import application
@@ -12,8 +13,14 @@ from holdfast.testing.django_tests import is_test_database, is_testing
 from holdfast.testing.make import empty
 
 
-def empty_test_tables(using: str, **_: Any) -> None:
-    """Empty our tables in a test database once Django has flushed it, which it tells by the signal `post_migrate`.
+def on_migrated(using: str, plan: Any = None, **_: Any) -> None:
+    """Hear that Django has migrated a database, or flushed it by a command that is not ours; then there is no plan."""
+    if plan is not None or get_commands()["flush"] != "holdfast.django":
+        empty_test_tables(using)
+
+
+def empty_test_tables(using: str) -> None:
+    """Empty our tables in a test database once Django has flushed it, or made it.
 
     A TransactionTestCase ends so, and a flush takes the tables of models alone: jobs would be left for the next test.
     Connections of our own are closed, too.

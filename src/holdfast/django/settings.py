@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from django.conf import settings
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from holdfast.django.databases import options_of
 from holdfast.errors import ConfigError
@@ -32,6 +32,11 @@ def alias() -> str:
         known = ", ".join(connections.settings)
         raise ConfigError('HOLDFAST["database"]', f"must be an alias of DATABASES, which has {known}", name)
     return str(name)
+
+
+def migrate_command(alias: str) -> str:
+    """Write what makes the tables on an alias, as it is typed."""
+    return "manage.py migrate" + ("" if alias == DEFAULT_DB_ALIAS else f" --database {alias}")
 
 
 def options() -> StoreKeywords:

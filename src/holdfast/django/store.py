@@ -17,7 +17,15 @@ from django.db import connections, transaction
 
 from holdfast.django.care import close_if_unusable, is_of_a_test
 from holdfast.django.databases import url_of
-from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, TransactionError
+from holdfast.django.settings import migrate_command
+from holdfast.errors import (
+    ConfigError,
+    DatabaseBusy,
+    DatabaseUnavailable,
+    HoldfastError,
+    SchemaMissing,
+    TransactionError,
+)
 from holdfast.flow import Flow
 from holdfast.store import Store
 from holdfast.store.connections import AsyncLink, Link
@@ -72,6 +80,14 @@ class DjangoStore(Store):
             return self.run_in(connection, work, work.name)
         with self.atomic():
             return self.run_in(connection, work, work.name)
+
+    def run_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
+        try:
+            return super().run_in(tx, work, what)
+        except SchemaMissing as error:
+            if type(error) is not SchemaMissing:
+                raise
+            raise TablesMissing(self, error.detail) from error
 
     async def arun(self, work: Flow[T], again: Callable[[], Flow[T]] | None = None) -> T:
         return await sync_to_async(self.run)(work, again)
@@ -190,6 +206,15 @@ class DjangoStore(Store):
             '["TEST"]["NAME"], too'
         )
         raise ConfigError(f'DATABASES["{self.alias}"]', rule, connection.settings_dict["NAME"])
+
+
+class TablesMissing(SchemaMissing):
+    """The tables are not there, in a Django project, where its own command makes them."""
+
+    def __init__(self, store: DjangoStore, detail: str) -> None:
+        self.detail = detail
+        where = f'DATABASES["{store.alias}"] has no Holdfast tables under the prefix {store.options.prefix}.'
+        HoldfastError.__init__(self, f"{where} Run `{migrate_command(store.alias)}`. ({detail})")
 
 
 class DjangoLent:

@@ -19,7 +19,9 @@ HoldfastError
 │   └── SharedTransactionUndone
 ├── StoreError                 the database; the driver's error is the ``__cause__``
 │   ├── DatabaseUnavailable
-│   │   └── AccessRefused      wrong user, password or database
+│   │   ├── AccessRefused      wrong user, password or database
+│   │   │   └── FileRefused    the folder of a SQLite file is not there
+│   │   └── ReadOnlyDatabase   a standby, or no host that takes writes
 │   ├── DatabaseBusy
 │   ├── UniqueViolation
 │   ├── SchemaMissing
@@ -97,6 +99,8 @@ from holdfast.errors.general import WrongColour as WrongColour
 from holdfast.errors.general import WrongDatabase as WrongDatabase
 from holdfast.errors.general import redact as redact
 from holdfast.errors.hooks import HookFailed as HookFailed
+from holdfast.errors.reaching import FileRefused as FileRefused
+from holdfast.errors.reaching import ReadOnlyDatabase as ReadOnlyDatabase
 from holdfast.errors.runs import ChildFailed as ChildFailed
 from holdfast.errors.runs import NoIO as NoIO
 from holdfast.errors.runs import NonDeterminism as NonDeterminism

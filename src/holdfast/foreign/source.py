@@ -16,6 +16,7 @@ from holdfast.foreign.tables import ForeignTables
 from holdfast.handlers import Registration
 from holdfast.life.expiry import Backoff
 from holdfast.store import Store
+from holdfast.values.annotations import place_of
 from holdfast.values.options import HandlerOptions
 from holdfast.values.pauses import NOTHING_PAUSED
 from holdfast.values.rows import Lease
@@ -59,7 +60,7 @@ class ForeignSource:
 
     def _register(self, kind: str, fn: Callable[P, R], options: HandlerOptions) -> ForeignHandler[P, R]:
         if kind in self.handlers:
-            raise ConfigError(kind, f"has a handler on {self.name} already", kind)
+            raise ConfigError(kind, f"has a handler on {self.name} already: {place_of(self.handlers[kind].fn)}", kind)
         if isinstance(fn, BulkHandler):
             raise ConfigError(kind, "bulk handlers are for Holdfast's own jobs; these come one by one", kind)
         handler: ForeignHandler[P, R] = ForeignHandler(fn, kind, options)

@@ -20,6 +20,8 @@ from holdfast.jobs.enqueueing import enqueue as enqueue
 from holdfast.jobs.enqueueing import enqueue_many as enqueue_many
 from holdfast.jobs.meeting import has_parents as has_parents
 from holdfast.jobs.meeting import meet as meet
+from holdfast.jobs.moving import live_buckets as live_buckets
+from holdfast.jobs.moving import live_queues as live_queues
 from holdfast.jobs.pausing import pauses as pauses
 from holdfast.jobs.positions import note_position as note_position
 from holdfast.jobs.positions import position as position
@@ -36,6 +38,7 @@ from holdfast.jobs.reaping import stuck as stuck
 from holdfast.jobs.settling import cancel as cancel
 from holdfast.jobs.settling import complete as complete
 from holdfast.jobs.settling import complete_all as complete_all
+from holdfast.jobs.settling import completed as completed
 from holdfast.jobs.settling import kill as kill
 from holdfast.jobs.settling import park as park
 from holdfast.jobs.settling import release as release

@@ -14,6 +14,7 @@ from holdfast.errors import BatchNotFound, Conflict
 from holdfast.flow import Steps, ask, flow, text_of
 from holdfast.jobs.enqueueing import Drawn, enqueue, enqueue_many
 from holdfast.jobs.waiting import follow
+from holdfast.placing import where_id_is
 from holdfast.values.rows import AfterDead, Enqueued, NewJob
 
 
@@ -98,6 +99,7 @@ def _uncounted(batch: str, ids: Sequence[str]) -> Steps[list[str]]:
     return new
 
 
+@where_id_is
 @flow
 def seal_batch(batch: str) -> Steps[bool]:
     """Say that no more members come; False if that was said before.

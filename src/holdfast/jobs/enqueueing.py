@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast import chains
@@ -223,8 +225,15 @@ def take_keys(jobs: Sequence[NewJob]) -> Steps[dict[str, str]]:
     """Take each job's idempotency key; map the ids of jobs that came second to the id that holds the key."""
 
     def take(takers: list[NewJob], pairs: Columns) -> Steps[Rows]:
-        own: Columns = {"job_id": [job.id for job in takers], "window_ms": [job.window_ms for job in takers]}
-        return (yield from ask("keys_take", batch=pairs | own))
+        rows: list[Row] = []
+        taken = 0
+        # Windows that differ are rare. What stands together goes together, so that keys are taken in their order.
+        for window_ms, group in groupby(takers, attrgetter("window_ms")):
+            ids = [job.id for job in group]
+            some: Columns = {name: column[taken : taken + len(ids)] for name, column in pairs.items()}
+            rows += yield from ask("keys_take", window_ms=window_ms, batch=some | {"job_id": ids})
+            taken += len(ids)
+        return rows
 
     named = [(job, (job.scope or job.kind, str(job.idempotency_key))) for job in jobs]
     return (yield from _held_by(named, take, "keys_find", ("scope", "key")))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from holdfast.flow import Steps, ask, flow, text_of
+from holdfast.life import merging
+from holdfast.placing import on_every
 from holdfast.values.pauses import Pause
 from holdfast.values.rows import when
 
 
+@on_every(merging.pauses)
 @flow
 def pauses() -> Steps[list[Pause]]:
     """Read which queues and kinds are paused: queues first, each by name."""

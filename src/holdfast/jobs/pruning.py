@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from holdfast.flow import Steps, ask, flow
 from holdfast.jobs.enqueueing import NOTED_SECONDS
+from holdfast.life import merging
+from holdfast.placing import on_every
 from holdfast.values.rows import Outcome
 
 
@@ -38,6 +40,7 @@ def prune_dropped(*, limit: int = 1000) -> Steps[int]:
     return len(rows)
 
 
+@on_every(merging.summed)
 @flow
 def prune_keys(*, limit: int = 1000) -> Steps[int]:
     """Delete one chunk of idempotency keys past their window.

@@ -195,6 +195,15 @@ def _ids_written(batch: Columns, rows: Rows) -> set[str]:
     return set(map(str, batch["id"])) if all_of_them else {str(row[0]) for row in rows}
 
 
+@flow
+def completed(ends: Sequence[Finish]) -> Steps[set[str]]:
+    """Tell which of these ends are written already, although their holders do not know of it: nothing is written here.
+
+    So it is with a completion in the handler's own transaction, whose commit nobody has told the worker of.
+    """
+    return (yield from _written_before(ends))
+
+
 def _written_before(missing: Sequence[End]) -> Steps[set[str]]:
     """Ask which writes an earlier try of the same batch had committed before its reply was lost."""
     ids = [one.id for one in missing]

@@ -127,6 +127,11 @@ class Replays:
     reasons: dict[str, str] = field(default_factory=dict)
     rows: dict[str, str] | None = None
 
+    @property
+    def size(self) -> int:
+        """How many letters were looked at."""
+        return len(self.ids) + len(self.conflicts)
+
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:

@@ -28,3 +28,5 @@ from holdfast.lines.upkeep import Difference as Difference
 from holdfast.lines.upkeep import queues_in_lines as queues_in_lines
 from holdfast.lines.upkeep import recount as recount
 from holdfast.lines.upkeep import tidy as tidy
+from holdfast.lines.visiting import InLine as InLine
+from holdfast.lines.visiting import in_line as in_line

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from holdfast.flow import Steps, ask, flow
+from holdfast.life import merging
 from holdfast.lines.leaving import FAIR, LIMIT, LINE_BITS
 from holdfast.lines.upkeep import dissolve, go_over, recount_lines
+from holdfast.placing import on_every
 from holdfast.values.queues import PLAIN, QueueSettings
 from holdfast.values.rows import when
 from holdfast.values.views import plain
@@ -26,10 +29,21 @@ class Stored:
     held: int
     changed_at: datetime
 
+    def with_more(self, more: Stored) -> Stored:
+        """Put it together with what is stored in another shard: what was said last counts."""
+        last = max(self, more, key=attrgetter("changed_at"))
+        return replace(last, version=max(self.version, more.version), held=self.held + more.held)
+
     def to_dict(self) -> dict[str, Any]:
         return plain(self) | {"settings": self.settings.to_dict()}
 
 
+def _by_queue(answers: Sequence[Mapping[str, Stored]]) -> dict[str, Stored]:
+    merged = merging.by_name(attrgetter("name"), Stored.with_more, [answer.values() for answer in answers])
+    return {one.name: one for one in merged}
+
+
+@on_every(_by_queue)
 @flow
 def stored(name: str | None = None) -> Steps[dict[str, Stored]]:
     """Read what is stored of queues, by name; queues of which nothing was said are not among them."""

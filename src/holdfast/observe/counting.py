@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
+
+from holdfast.life.merging import oldest
 
 # Counts go no further than one more than this: beyond it nobody needs the number, and the database the time.
 COUNTED = 10_000
@@ -31,13 +34,23 @@ class Depth(msgspec.Struct, array_like=True, frozen=True):
 
     def at_most(self, other: Depth) -> Depth:
         """Return the larger of each number."""
-        ages = [age for age in (self.oldest, other.oldest) if age is not None]
         return Depth(
             max(self.due, other.due),
             max(self.scheduled, other.scheduled),
             max(self.leased, other.leased),
             max(self.dead, other.dead),
-            max(ages) if ages else None,
+            oldest(self.oldest, other.oldest),
+        )
+
+    def with_more(self, other: Depth) -> Depth:
+        """Add what the same queue holds in another shard."""
+        most = COUNTED + 1
+        return Depth(
+            min(most, self.due + other.due),
+            min(most, self.scheduled + other.scheduled),
+            min(most, self.leased + other.leased),
+            min(most, self.dead + other.dead),
+            oldest(self.oldest, other.oldest),
         )
 
 
@@ -47,3 +60,21 @@ class Sample(NamedTuple):
     at: datetime
     age: float
     queues: dict[str, Depth]
+
+    @classmethod
+    def merged(cls, samples: Sequence[Sample]) -> Sample:
+        """Make one of the samples of several shards, as old as the oldest of them."""
+        return cls(
+            min(one.at for one in samples),
+            max(one.age for one in samples),
+            added(one.queues for one in samples),
+        )
+
+
+def added(several: Iterable[Mapping[str, Depth]]) -> dict[str, Depth]:
+    """Add up what queues hold in several shards."""
+    total: dict[str, Depth] = {}
+    for depths in several:
+        for queue, depth in depths.items():
+            total[queue] = total[queue].with_more(depth) if queue in total else depth
+    return total

@@ -75,8 +75,11 @@ def of_process(folded: Folded, slots: Slots, processes: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def of_fleet(sample: Sample, workers: Mapping[str, int]) -> str:
-    """Write what all workers of a database share: what waits in its queues, and how many workers there are."""
+def of_fleet(sample: Sample, workers: Mapping[str, int], shards: Mapping[int, bool] | None = None) -> str:
+    """Write what all workers of a database share: what waits in its queues, and how many workers there are.
+
+    shards: whether each answered, where there are some.
+    """
     queues = sorted(sample.queues.items())
     lines = [
         *_depths("due", "Jobs that could run now; 10001 means more than 10000.", queues),
@@ -107,6 +110,10 @@ def of_fleet(sample: Sample, workers: Mapping[str, int]) -> str:
             [({}, round(sample.at.timestamp(), 3))],
         ),
     ]
+    if shards:
+        values = [({"shard": str(number)}, int(here)) for number, here in shards.items()]
+        told = "Whether a shard answered; what is in one that did not is missing in the other numbers."
+        lines += _metric("holdfast_shard_up", "gauge", told, values)
     return "\n".join(lines) + "\n"
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 
 from holdfast.flow import Steps, ask, flow
-from holdfast.observe.counting import Depth, Sample
+from holdfast.observe.counting import Depth, Sample, added
 from holdfast.observe.figures import Figures, Folded
 from holdfast.observe.keeping import ALL_KEPT, MINUTE, MINUTES_KEPT, SAMPLER, TEN_MINUTES, WRITTEN_KEPT
+from holdfast.placing import on_every
 from holdfast.values.rows import when
 
 # How far back the newest sample is looked for.
@@ -28,6 +31,14 @@ class Point:
     kinds: dict[tuple[str, str], Figures]
     depths: dict[str, Depth] | None
 
+    @classmethod
+    def merged(cls, several: Sequence[Point]) -> Point:
+        """Add up what happened in one slot in several shards."""
+        pairs = {pair for point in several for pair in point.kinds}
+        kinds = {pair: _sum(point.kinds[pair] for point in several if pair in point.kinds) for pair in pairs}
+        sampled = [point.depths for point in several if point.depths is not None]
+        return cls(several[0].at, several[0].seconds, kinds, added(sampled) if sampled else None)
+
     def figures(self, queue: str | None = None, kind: str | None = None) -> Figures:
         """Add up what is asked for: all, a queue, a kind, or a kind in a queue."""
         return _sum(
@@ -44,6 +55,15 @@ class History:
     now: datetime
     step: int
     points: list[Point]
+
+    @classmethod
+    def merged(cls, several: Sequence[History]) -> History:
+        """Make one of what happened in several shards, whose clocks may differ a little."""
+        points: dict[datetime, list[Point]] = defaultdict(list)
+        for point in chain.from_iterable(one.points for one in several):
+            points[point.at].append(point)
+        together = [Point.merged(points[at]) for at in sorted(points)]
+        return cls(max(one.now for one in several), several[0].step, together)
 
     @property
     def kinds(self) -> list[tuple[str, str]]:
@@ -68,6 +88,7 @@ def _sum(parts: Iterable[Figures]) -> Figures:
     return total
 
 
+@on_every(History.merged)
 @flow
 def history(seconds: int = 3600, step: int | None = None) -> Steps[History]:
     """Read what happened in the last `seconds`, at most a week, in steps of `step` seconds.
@@ -91,6 +112,13 @@ def history(seconds: int = 3600, step: int | None = None) -> Steps[History]:
     return History(now, length, points)
 
 
+def _newest(answers: Sequence[Sample | None]) -> Sample | None:
+    """Make one of the samples of several shards; none where one of them has none, for it would look empty."""
+    samples = [one for one in answers if one is not None]
+    return Sample.merged(samples) if len(samples) == len(answers) else None
+
+
+@on_every(_newest)
 @flow
 def latest() -> Steps[Sample | None]:
     """Read the newest sample of the queues; None where no worker has taken one in the last minutes."""

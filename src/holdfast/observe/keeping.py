@@ -19,7 +19,10 @@ MERGED_AT_ONCE = 2_000
 
 
 def note(worker: str, folded: Folded, row_id: str) -> Steps[None]:
-    """Write what was counted as one row, in the transaction of who asks; the same id adds nothing a second time."""
+    """Write what was counted as one row, in the transaction of who asks; the same id adds nothing a second time.
+
+    Rows are merged after two minutes, and then their ids are gone: the registry keeps that of a worker's last one.
+    """
     yield from ask("stats_add", id=row_id, span=WRITTEN, worker=worker, data=folded.to_json())
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 from holdfast.flow import Steps, ask, flow
 from holdfast.observe.counting import COUNTED, Depth, Sample
+from holdfast.placing import on_every
 from holdfast.values.rows import when
 
 # Leased rows that a sample looks at, of all queues together.
@@ -22,6 +24,7 @@ class DueKind(NamedTuple):
     oldest: float
 
 
+@on_every(Sample.merged)
 @flow
 def sample() -> Steps[Sample]:
     """Count what is due, due later, leased and dead in each queue, and find since when the first job has been due.
@@ -58,10 +61,11 @@ def sample() -> Steps[Sample]:
 
 
 @flow
-def due_kinds() -> Steps[list[DueKind]]:
-    """Count due jobs by queue and kind, the first of each queue and priority."""
+def due_kinds(queues: Collection[str] | None = None) -> Steps[list[DueKind]]:
+    """Count due jobs by queue and kind, the first of each queue and priority; in these queues, or in all."""
     found: dict[tuple[str, str], DueKind] = {}
-    for queue, level in (yield from ask("depth_levels", alone=True)):
+    levels = yield from ask("depth_levels", alone=True)
+    for queue, level in (one for one in levels if queues is None or one[0] in queues):
         for kind, count, age_us in (
             yield from ask("depth_due", queue=queue, level=level, limit=COUNTED + 1, alone=True)
         ):

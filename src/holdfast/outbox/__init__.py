@@ -17,6 +17,7 @@ from holdfast.outbox.publishing import Draft as Draft
 from holdfast.outbox.publishing import Published as Published
 from holdfast.outbox.publishing import answer as answer
 from holdfast.outbox.publishing import draft_of as draft_of
+from holdfast.outbox.publishing import likes_of as likes_of
 from holdfast.outbox.publishing import publish as publish
 from holdfast.outbox.publishing import rows_of as rows_of
 from holdfast.outbox.routes import ROUTE_RETRY as ROUTE_RETRY

@@ -16,12 +16,15 @@ import msgspec
 from holdfast import admin, jobs
 from holdfast.admin.recording import record
 from holdfast.errors import ConfigError, Conflict, InvalidPayload
-from holdfast.flow import Steps, flow
+from holdfast.flow import Flow, Steps, flow
+from holdfast.life import merging
 from holdfast.outbox.routes import Route
+from holdfast.placing import InTurn, placed_by, where_id_is
 from holdfast.values.cloudevents import CloudEvent, from_structured
 from holdfast.values.ids import bucket, new_ids
 from holdfast.values.reserved import UNROUTED, is_route, route_of
 from holdfast.values.rows import NewJob
+from holdfast.values.shards import beside
 from holdfast.values.views import JobView
 
 # Rows of one publish are written by one statement, or by few.
@@ -58,6 +61,7 @@ def delivery_of(job: JobView) -> DeliveryView:
         return DeliveryView(job, None)
 
 
+@where_id_is
 @flow
 def siblings(row_id: str) -> Steps[list[DeliveryView]]:
     """Read a delivery, and the others of the same publish, by their age.
@@ -104,7 +108,7 @@ class _Plan:
         part = None if job.key is None else bucket(job.key, self.buckets)
         for row_id, route in zip(new_ids(len(routes)), routes, strict=True):
             attempts = route.retry.max_attempts
-            like = NewJob(row_id, route.queue, route.queue, job.payload, headers, max_attempts=attempts)
+            like = NewJob(beside(job.id, row_id), route.queue, route.queue, job.payload, headers, max_attempts=attempts)
             self.rows.append(like._replace(key=job.key, bucket=part))
         names = [route.name for route in routes]
         self.lines.append((job.id, {"event": event.id, "type": event.type, "from": route_of(job.queue), "to": names}))
@@ -153,6 +157,16 @@ def republish(
     return Republished(plan.events, found[-1].id if len(found) == limit else None, len(found))
 
 
+def _redirecting(
+    filter: admin.Filter, to: Route, limit: int, actor: str | None, *, buckets: int, dry_run: bool = False
+) -> InTurn[list[str]]:
+    def make(left: int) -> Flow[list[str]]:
+        return redirect(filter, to, left, actor, buckets=buckets, dry_run=dry_run)
+
+    return InTurn(make, limit, len, merging.joined, filter.ids)
+
+
+@placed_by(_redirecting)
 @flow
 def redirect(
     filter: admin.Filter, to: Route, limit: int, actor: str | None, *, buckets: int, dry_run: bool = False

@@ -75,15 +75,25 @@ def draft_of(
     return Draft(type, written_data(said, type, data), said, subject, key, idempotency_key, given)
 
 
-def rows_of(event: Draft, routes: Sequence[Route], source: str, limit: int, buckets: int) -> list[NewJob]:
+def likes_of(event: Draft, routes: Sequence[Route], buckets: int) -> list[NewJob]:
+    """Make what is known of an event's rows before they have ids and a payload."""
+    part = None if event.key is None else bucket(event.key, buckets)
+    once = None if event.idempotency_key is None else once_key(event.type, event.idempotency_key)
+    queues = [route.queue for route in routes] or [UNROUTED]
+    return [NewJob("", queue, queue, "", key=event.key, bucket=part, idempotency_key=once) for queue in queues]
+
+
+def rows_of(
+    event: Draft, routes: Sequence[Route], source: str, limit: int, buckets: int, ids: Sequence[str] = ()
+) -> list[NewJob]:
     """Make the rows of an event: a delivery for each route, or one that waits for a route.
 
-    The first has its id, and its idempotency key for all of them.
+    The first has its id, and its idempotency key for all of them. ids: of the rows, where they are not drawn here.
 
     Raises: PayloadTooLarge.
     """
     type, data, said, subject, key, once, headers = event
-    ids = [new_id()] if len(routes) < 2 else new_ids(len(routes))
+    ids = ids or ([new_id()] if len(routes) < 2 else new_ids(len(routes)))
     payload = written(sealed(ids[0], type, data, source, said, subject, key, headers), limit)
     text_of_headers = msgspec.json.encode(headers).decode() if headers else None
     part = None if key is None else bucket(key, buckets)

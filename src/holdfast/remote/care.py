@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import Conflict
 from holdfast.flow import Columns, Steps, ask, flow, number_of, text_of
+from holdfast.placing import where_id_is
 from holdfast.remote.results import dispatches_of
 from holdfast.remote.rows import Dispatch, places, step_id
 from holdfast.remote.sending import drop
@@ -116,6 +117,7 @@ def forget_over(engine: str) -> Steps[None]:
     yield from ask("dispatches_over", engine=engine)
 
 
+@where_id_is
 @flow
 def redispatch(run: str, key: str | None = None, workflow: str | None = None) -> Steps[list[str]]:
     """Ask for the remote steps that a run waits for to be sent again; return their keys. A worker does so.

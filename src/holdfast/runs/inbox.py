@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import LeaseLost, RunFinished, RunNotFound
 from holdfast.flow import Columns, Steps, ask, flow, text_of
+from holdfast.placing import where_id_is
 from holdfast.runs.checkpoints import Entry, checkpoint, journal
 from holdfast.runs.rows import CANCEL, Recorded, Wanted, has_news
 
@@ -47,6 +48,7 @@ def find(key: str, workflow: str | None = None) -> Steps[str]:
     return text_of(rows[0][0])
 
 
+@where_id_is
 @flow
 def send(
     key: str, letter: Letter, workflow: str | None = None, *, in_tx: bool = False, fresh: bool = True
@@ -83,8 +85,8 @@ def _reach(run: str, in_tx: bool) -> Steps[bool | None]:
 
 def _first_of_its_key(run: str, letter: Letter) -> Steps[bool]:
     pair: Columns = {"scope": [f"signal:{run}"], "key": [letter.idempotency_key]}
-    own: Columns = {"job_id": [letter.id], "window_ms": [letter.window_ms]}
-    rows = yield from ask("keys_take", batch=pair | own)
+    own: Columns = {"job_id": [letter.id]}
+    rows = yield from ask("keys_take", window_ms=letter.window_ms, batch=pair | own)
     if any(row[0] is not None and text_of(row[0]) == letter.id for row in rows):
         return True
     holders = [text_of(holder) for _, holder in (yield from ask("keys_find", batch=pair))]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.errors import ConfigError, RunNotFound
 from holdfast.flow import Steps, ask, flow, number_of, text_of
+from holdfast.life import merging
+from holdfast.placing import Every, placed_by, where_id_is
 from holdfast.runs.checkpoints import journal
 from holdfast.runs.rows import Recorded, RunView
 from holdfast.values.ids import parse_id
@@ -21,6 +25,7 @@ from holdfast.values.rows import when
 _STATUS = {"leased": "running"}
 STATUSES = ("pending", "running", "waiting", "stuck", "done", "dead", "cancelled")
 _STATES = {"running": "leased"}
+_OUTCOMES = ("done", "dead", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +48,18 @@ class Long(NamedTuple):
     rows: int
 
 
+def _page(wanted: RunFilter, limit: int = 100, after: str | None = None) -> Every[list[RunView]]:
+    return Every(partial(merging.page_by, attrgetter("job_id"), limit, True))
+
+
+@placed_by(_page)
 @flow
 def runs(wanted: RunFilter, limit: int = 100, after: str | None = None) -> Steps[list[RunView]]:
     """List runs, the newest first; `after` is the id of the last job of the page before. Raises: ConfigError."""
     after = None if after is None else parse_id(after)
     stuck = wanted.status == "stuck"
-    states = None if wanted.status is None or stuck else [_STATES.get(wanted.status, wanted.status)]
+    outcome = wanted.status if wanted.status in _OUTCOMES else None
+    states = None if wanted.status is None or stuck or outcome else [_STATES.get(wanted.status, wanted.status)]
     # A run that was parked with a deadline is pending for the database, and waiting for people.
     if wanted.status == "waiting":
         states = ["waiting", "pending"]
@@ -60,6 +71,7 @@ def runs(wanted: RunFilter, limit: int = 100, after: str | None = None) -> Steps
             workflow=wanted.workflow,
             kind=wanted.kind,
             states=states,
+            outcome=outcome,
             stuck=stuck or None,
             waits_for=wanted.waits_for,
             attribute=name,
@@ -81,6 +93,7 @@ def runs(wanted: RunFilter, limit: int = 100, after: str | None = None) -> Steps
     return (yield from _with_attributes(views))
 
 
+@where_id_is
 @flow
 def show(key: str, workflow: str | None = None) -> Steps[RunView]:
     """Read one run by its key, or by the id of its job. Raises: RunNotFound."""
@@ -93,6 +106,7 @@ def show(key: str, workflow: str | None = None) -> Steps[RunView]:
     return view
 
 
+@where_id_is
 @flow
 def timeline(key: str, workflow: str | None = None) -> Steps[tuple[RunView, list[Recorded]]]:
     """Read a run with its journal. Raises: RunNotFound."""
@@ -116,7 +130,19 @@ def live_kinds() -> Steps[dict[str, tuple[int, int]]]:
 
 def _by(column: str, value: str, workflow: str | None) -> Steps[list[RunView]]:
     asked: dict[str, Any] = dict.fromkeys(
-        ("id", "run_key", "kind", "states", "stuck", "waits_for", "attribute", "value", "parent", "older_than")
+        (
+            "id",
+            "run_key",
+            "kind",
+            "states",
+            "outcome",
+            "stuck",
+            "waits_for",
+            "attribute",
+            "value",
+            "parent",
+            "older_than",
+        )
     )
     rows = yield from ask("runs_list", **asked | {"workflow": workflow, column: value}, limit=2)
     return [_view(row) for row in rows]

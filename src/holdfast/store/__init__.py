@@ -4,5 +4,6 @@ Connections, pools, callers' connections, sessions, migrations and the dialects 
 anything import a driver or ask which database it talks to. What a statement means belongs to the surfaces.
 """
 
+from holdfast.store.sharded import Shards as Shards
 from holdfast.store.store import Store as Store
 from holdfast.store.stores import Stores as Stores

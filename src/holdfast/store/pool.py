@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from holdfast.errors import DatabaseBusy, DatabaseUnavailable
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, HoldfastError, ReadOnlyDatabase
 from holdfast.flow import Flow
 from holdfast.store.connections import AsyncLink, Link
 
@@ -21,6 +21,22 @@ def _drop(link: Link | AsyncLink | None) -> None:
     """Close a link that is not to be lent again."""
     if link is not None:
         link.close()
+
+
+def _is_lost(link: Link | AsyncLink, error: BaseException | None) -> bool:
+    """Tell whether an error says that its connection is of no use any more, though it may look idle.
+
+    The driver's own errors, of the application's statements, count where the server takes no writes any more: it
+    answers all the same. An error may also be a handler's, whose attributes may raise anything, even its `__class__`:
+    that would cost the pool this place.
+    """
+    kind = type(error)
+    if error is None or issubclass(kind, HoldfastError) or not issubclass(kind, Exception):
+        return issubclass(kind, DatabaseUnavailable)
+    try:
+        return isinstance(link.dialect.translate(error), ReadOnlyDatabase)
+    except BaseException:
+        return False
 
 
 def _exhausted(patience: float) -> DatabaseBusy:
@@ -101,8 +117,7 @@ class Loan:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         pool, link = self._pool, self._link
-        # Of its type: it may be a handler's, whose `__class__` may raise, and that would cost the pool this place.
-        if issubclass(type(error), DatabaseUnavailable) or self._closings != pool.closings or not link.is_idle():
+        if self._closings != pool.closings or _is_lost(link, error) or not link.is_idle():
             link.close()
             pool.put(None)
         else:
@@ -235,7 +250,7 @@ class AsyncLoan:
         pool, link = self._pool, self._link
         # Cancelled in the middle of a statement: its reply would go to the next borrower.
         cut = error is not None and not issubclass(type(error), Exception)
-        if cut or issubclass(type(error), DatabaseUnavailable) or self._closings != pool.closings or not link.is_idle():
+        if cut or self._closings != pool.closings or _is_lost(link, error) or not link.is_idle():
             link.close()
             pool.put(None)
         else:

@@ -1,28 +1,34 @@
-"""The stores of one application: its home, and the databases of foreign tables that are elsewhere."""
+"""The stores of one application: its home or its shards, and the databases of foreign tables that are elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
+from holdfast.store.sharded import Shards
 from holdfast.store.store import Store
 
 
 class Stores:
     """The databases of one application, each of them once.
 
-    The first is its home: there are its own jobs and the registry of its workers.
+    The first is its home: there are its own jobs and the registry of its workers. With `shards`, the home is the first
+    of them, each of them has jobs and a registry, and `whole` is all of them as one store.
     """
 
-    def __init__(self, home: Store) -> None:
+    def __init__(self, home: Store, shards: Shards | None = None) -> None:
         self.home = home
+        self.whole: Store = shards or home
+        # Those that have jobs of ours.
+        self.ours = shards.stores if shards is not None else [home]
         self._by_place = {_place(home): home}
 
     def __iter__(self) -> Iterator[Store]:
-        return iter(list(self._by_place.values()))
+        home, *others = self._by_place.values()
+        return iter([home, *self.ours[1:], *others])
 
     def __len__(self) -> int:
-        return len(self._by_place)
+        return len(self._by_place) + len(self.ours) - 1
 
     def __repr__(self) -> str:
         return f"<Stores {list(self)}>"
@@ -43,11 +49,15 @@ class Stores:
         """Close every connection to each of them; see `Store.close`."""
         for store in self:
             store.close()
+        if self.whole is not self.home:
+            self.whole.close()
 
     async def aclose(self) -> None:
         """The async twin of `close`."""
         for store in self:
             await store.aclose()
+        if self.whole is not self.home:
+            await self.whole.aclose()
 
 
 def _place(store: Store) -> str:

@@ -38,8 +38,10 @@ from holdfast.values.rows import End, Finish, Lease, Park, PutBack
 from holdfast.values.views import JobView
 from holdfast.worker.breaker import Breakers
 from holdfast.worker.bulk_executor import BulkExecutor
+from holdfast.worker.completed import set_right
 from holdfast.worker.handler_executor import Executor
 from holdfast.worker.handler_threads import Errand, Threads
+from holdfast.worker.outcomes import Outcomes
 from holdfast.worker.relay_executor import RelayExecutor
 from holdfast.worker.rounds.schedules import told
 from holdfast.worker.route_source import Delivery, RouteSource
@@ -318,7 +320,7 @@ class _Inline:
         return batch
 
     async def _attempt(self, works: list[Work]) -> Sequence[Ended]:
-        ends = await self._marked(works)
+        ends = await set_right(self._app.store.arun, Outcomes("inline", self._app.events), await self._marked(works))
         writes = [ended.write for ended in ends if ended.write is not None]
         if writes:
             await self._app.store.arun(jobs.settle(writes))

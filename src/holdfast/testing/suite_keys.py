@@ -65,6 +65,18 @@ def test_a_job_found_by_its_key_does_not_stretch_the_window(do: Do, clock: Clock
     assert do(jobs.enqueue(new_job(idempotency_key="k"))).created
 
 
+def test_each_key_of_a_batch_has_a_window_of_its_own(do: Do, clock: Clock) -> None:
+    def batch() -> list[Enqueued]:
+        windows = {"a": 1_000, "b": HOUR_MS, "c": 1_000, "d": 1_000}
+        return do(jobs.enqueue_many([new_job(idempotency_key=key, window_ms=ms) for key, ms in windows.items()]))
+
+    first = batch()
+    clock.advance(1)
+    second = batch()
+    assert [answer.created for answer in second] == [True, False, True, True]
+    assert second[1].id == first[1].id
+
+
 def test_one_batch_with_one_idempotency_key_twice_adds_one_job(do: Do, clock: Clock, look: Look) -> None:
     new = [new_job(idempotency_key="a"), new_job(), new_job(idempotency_key="b"), new_job(idempotency_key="a")]
     answers = do(jobs.enqueue_many(new))

@@ -404,6 +404,25 @@ def test_runs_of_a_status_are_found_behind_others_of_the_same_state(do: Do, cloc
     assert [view.id for view in do(runs.runs(pending, 2, newest.job_id))] == ["order-2"]
 
 
+def test_runs_that_are_over_are_listed_by_their_outcome_in_pages_the_newest_first(do: Do, clock: Clock) -> None:
+    ends = ["done", "dead", "done", "cancelled", "dead", "done"]
+    for number, outcome in enumerate(ends):
+        do(ended_run(held_run(do, f"order-{number}"), outcome))
+        clock.advance(1)
+    do(start([new_run("order-6")]))
+    for status in ("done", "dead", "cancelled"):
+        wanted, after = runs.RunFilter(status=status), None
+        found: list[tuple[str, str]] = []
+        while page := do(runs.runs(wanted, 2, after)):
+            found += [(view.id, view.status) for view in page]
+            after = page[-1].job_id
+        assert found == [(f"order-{n}", status) for n in (5, 4, 3, 2, 1, 0) if ends[n] == status]
+    # One that goes on is not dead any more.
+    do(resume("order-4", "ada"))
+    assert [view.id for view in do(runs.runs(runs.RunFilter(status="dead")))] == ["order-1"]
+    assert do(runs.runs(runs.RunFilter(status="done", workflow="ship"))) == []
+
+
 def test_what_looks_like_an_id_and_is_none_names_no_run(do: Do) -> None:
     with pytest.raises(RunNotFound):
         do(runs.show("zzzzzzzz-zzzz-zzzz-zzzz-zzzzzzzzzzzz"))

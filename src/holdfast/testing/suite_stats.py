@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from holdfast import jobs, observe
-from holdfast.flow import Steps, flow
+from holdfast.flow import Flow, Steps, flow
 from holdfast.observe import BOUNDS, COUNTED, Depth, Figures, Folded, Histogram
 from holdfast.observe.keeping import ALL_KEPT, MINUTE, SAMPLER, WRITTEN_KEPT, note
 from holdfast.observe.sampling import due_kinds
@@ -15,7 +16,7 @@ from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import new_job
 from holdfast.values.ids import new_id
-from holdfast.values.rows import Finish
+from holdfast.values.rows import Finish, PutBack
 from holdfast.worker import registry
 
 
@@ -60,6 +61,25 @@ def test_a_beat_that_is_repeated_counts_once(do: Do, clock: Clock) -> None:
     do(beat)
     do(beat)
     assert do(observe.history(600)).figures().attempts == 5
+
+
+@pytest.mark.parametrize("says", ["beat", "leave"])
+def test_what_is_repeated_after_its_row_was_merged_counts_once(do: Do, clock: Clock, says: str) -> None:
+    """A worker whose reply was lost may not reach the database for minutes, while others merge what it wrote."""
+    do(registry.beat("w1", "{}", figures(1)))
+    do(registry.beat("w2", "{}"))
+    told: Flow[Any] = registry.beat("w1", "{}", figures(5)) if says == "beat" else registry.leave("w1", figures(5))
+    do(told)
+    # One that has nothing to tell leaves what was told.
+    do(registry.beat("w1", "{}"))
+    clock.advance(WRITTEN_KEPT + MINUTE)
+    assert do(observe.merge()) == 2
+    do(told)
+    assert do(observe.history(3600)).figures().attempts == 6
+    # What is new counts, of this worker and of others.
+    do(registry.beat("w1", "{}", figures(2)))
+    do(registry.beat("w2", "{}", figures(4)))
+    assert do(observe.history(3600)).figures().attempts == 12
 
 
 def test_history_has_a_point_for_each_step_and_adds_up_workers(do: Do, clock: Clock) -> None:
@@ -149,6 +169,41 @@ def test_a_sample_counts_each_queue_and_finds_its_oldest_due_job(do: Do, clock: 
         "bulk": Depth(scheduled=1),
         "odd": Depth(due=1, leased=1, dead=1, oldest=0.0),
     }
+
+
+def leased_by_queue(do: Do) -> dict[str, int]:
+    return {name: depth.leased for name, depth in do(observe.sample()).queues.items() if depth.leased}
+
+
+def test_a_sample_counts_what_is_leased_until_it_is_given_back_parked_or_over(do: Do, clock: Clock) -> None:
+    do(jobs.enqueue_many([new_job(queue, priority=level) for queue in ("mail", "bulk") for level in (0, 5, 5, -3)]))
+    assert leased_by_queue(do) == {}
+    mail, bulk = do(jobs.claim("mail", limit=4, lease_ms=30_000)), do(jobs.claim("bulk", limit=1, lease_ms=600_000))
+    assert leased_by_queue(do) == {"mail": 4, "bulk": 1}
+    done, back, parked, lost = mail
+    do(jobs.settle([Finish(done.id, done.fence, "done")]))
+    assert leased_by_queue(do) == {"mail": 3, "bulk": 1}
+    do(jobs.settle([PutBack(back.id, back.fence, None, 1)]))
+    do(jobs.park(parked, "signal:go"))
+    assert leased_by_queue(do) == {"mail": 1, "bulk": 1}
+    # A lease that has run out is one until somebody takes the job back.
+    clock.pass_lease(lost)
+    assert leased_by_queue(do) == {"mail": 1, "bulk": 1}
+    do(jobs.reap())
+    assert leased_by_queue(do) == {"bulk": 1}
+    do(jobs.renew([(bulk[0], 600_000)]))
+    assert leased_by_queue(do) == {"bulk": 1}
+
+
+def test_what_is_leased_is_counted_up_to_a_limit_for_each_queue_and_for_all(
+    do: Do, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do(jobs.enqueue_many([new_job(queue) for queue in ("mail", "bulk") for _ in range(6)]))
+    do(jobs.claim(["mail", "bulk"], limit=12))
+    monkeypatch.setattr("holdfast.observe.sampling.COUNTED", 4)
+    assert leased_by_queue(do) == {"mail": 5, "bulk": 5}
+    monkeypatch.setattr("holdfast.observe.sampling.LEASED_READ", 3)
+    assert sum(leased_by_queue(do).values()) == 3
 
 
 def test_a_sample_stops_counting_and_says_so(do: Do, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,6 +41,14 @@ def function_of(fn: Any) -> types.FunctionType:
 def name_of(fn: Any) -> str:
     """Return what a function or callable object is called."""
     return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+def place_of(fn: Any) -> str:
+    """Say which function it is and where it stands: `shop.jobs.send (/srv/shop/jobs.py:12)`."""
+    plain = inspect.unwrap(fn.func if isinstance(fn, functools.partial) else fn)
+    called = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', name_of(plain))}"
+    code = getattr(plain, "__code__", None)
+    return called if code is None else f"{called} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def _scope(fn: Any) -> dict[str, Any]:

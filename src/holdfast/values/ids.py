@@ -77,10 +77,12 @@ def tick_id(schedule: str, tick: datetime) -> str:
 def next_id(job_id: str) -> str:
     """Return the id of the job that continues this one: the same from everyone who works it out.
 
-    It begins with the time of the job that it continues, so that lists in the order of ids keep a chain together.
+    It begins with the time of the job that it continues, so that lists in the order of ids keep a chain together, and
+    names the same shard (`values.shards`), if any.
     """
     digest = hashlib.sha256(f"continues\n{job_id}".encode()).hexdigest()
-    return f"{job_id[:13]}-8{digest[:3]}-8{digest[3:6]}-{digest[6:18]}"
+    made = f"{job_id[:13]}-8{digest[:3]}-8{digest[3:6]}-{digest[6:18]}"
+    return f"{made[:19]}b{made[20:-3]}{job_id[-3:]}" if job_id[14:20:5] == "8b" else made
 
 
 def bucket(key: str, buckets: int = 1024) -> int:

@@ -347,7 +347,7 @@ Part = Literal["all", "handlers", "routes"]
 
 
 class StoreKeywords(TypedDict, total=False):
-    """The keywords of `Holdfast(…)`: the fields of `StoreOptions`; None leaves it to the environment."""
+    """The keywords of `Holdfast(…)`: the fields of `StoreOptions`, and `shards`; None leaves it to the environment."""
 
     prefix: str | None
     schema: str | None
@@ -361,6 +361,7 @@ class StoreKeywords(TypedDict, total=False):
     buckets: int | None
     audit_retention: Duration | None
     event_source: str | None
+    shards: int | Sequence[str] | None
 
 
 class WorkerKeywords(TypedDict, total=False):
@@ -415,8 +416,10 @@ class StoreOptions:
     def of(cls, **overrides: Unpack[StoreKeywords]) -> StoreOptions:
         """Take what is given and not None, else the environment (`HOLDFAST_PREFIX`, …), else the default."""
         known = [each.name for each in fields(cls)]
-        given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
-        only_options("Holdfast()", overrides, known)
+        given: dict[str, Any] = {
+            name: value for name, value in overrides.items() if value is not None and name != "shards"
+        }
+        only_options("Holdfast()", overrides, [*known, "shards"])
         return cls(**{**_from_environment(known), **given})
 
 

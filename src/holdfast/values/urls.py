@@ -15,6 +15,7 @@ MASK = "***"
 
 _SCHEME = r"(?:postgres(?:ql)?|mysql|mariadb|sqlite)(?:\+[a-z0-9_]{1,20})?"
 _HOST = r"(?:\[[\w.:%]*\]|[\w.%~-]*)(?::[0-9]{1,5})?"
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[^\]]*)\]|(?P<name>[^:]*))(?::(?P<port>[0-9]*))?")
 _URL = re.compile(
     rf"(?P<scheme>{_SCHEME})://"
     r"(?:(?P<user>[^:@/?#\s]*)(?::(?P<password>[^@/?#\s]*))?@)?"
@@ -53,6 +54,27 @@ class Url:
     hosts: str
     database: str
     query: dict[str, str]
+
+    @property
+    def addresses(self) -> list[tuple[str, str]] | None:
+        """Each host with its port, either of which may be empty; None where the ports do not fit the hosts.
+
+        Read as libpq does: `host` and `port` of the settings count before what stands in the URL's own place for them.
+        """
+        found = [_ADDRESS.fullmatch(one) for one in self.hosts.split(",")]
+        hosts = [unquote(one["v6"] or one["name"] or "") if one else "" for one in found]
+        ports = [(one["port"] or "") if one else "" for one in found]
+        if self.query.get("host"):
+            hosts = self.query["host"].split(",")
+        if self.query.get("port"):
+            ports = self.query["port"].split(",")
+        if len(ports) == 1:
+            ports *= len(hosts)
+        return list(zip(hosts, ports, strict=True)) if len(hosts) == len(ports) else None
+
+    def secrets(self) -> list[str]:
+        """List the passwords among the settings."""
+        return [value for name, value in self.query.items() if secret(name)]
 
     def written(self, scheme: str) -> str:
         """Write it with every escape that there can be: a driver's own parser may stumble over other letters."""

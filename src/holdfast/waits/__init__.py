@@ -8,6 +8,7 @@ what callers see of it to `app`.
 from holdfast.waits.board import Answer as Answer
 from holdfast.waits.board import TooLong as TooLong
 from holdfast.waits.looking import STEPS_AHEAD as STEPS_AHEAD
+from holdfast.waits.sharded import ShardWaits as ShardWaits
 from holdfast.waits.verdicts import Kept as Kept
 from holdfast.waits.verdicts import final as final
 from holdfast.waits.verdicts import value_of as value_of

@@ -7,6 +7,7 @@ again, the next pause is longer; otherwise the breaker closes. Other workers fin
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable
@@ -124,3 +125,10 @@ class Breakers:
     @property
     def sinks(self) -> list[Sink]:
         return [sink for sink, _ in self._made.values()]
+
+    async def close_sinks(self, limit: float) -> None:
+        """Close all sinks, each within this time."""
+        closing = (asyncio.wait_for(sink.close(), limit) for sink in self.sinks)
+        for ended in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                events.log.warning("a sink could not be closed: %s", words(ended))

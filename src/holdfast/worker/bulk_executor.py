@@ -71,7 +71,7 @@ class BulkExecutor(Executor):
         return ended
 
     async def _together(self, works: Sequence[Work]) -> list[Ended]:
-        variables = self._fresh(works[0])
+        variables = self._fresh(*works)
         variables.run(self._start, works)
         ends: list[Ended] = []
         readable: list[Work] = []

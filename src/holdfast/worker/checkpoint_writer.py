@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.errors import StoreError
 from holdfast.flow import Flow
 from holdfast.runs import Entry, Recorded, checkpoint
-from holdfast.worker.db_clock import DbClock
 
 # Rows of one batch.
 BATCH_LIMIT = 1_000
@@ -43,10 +42,13 @@ class Waiting(NamedTuple):
 class CheckpointWriter:
     """Writes the checkpoints of one store's runs. `run` outlives outages, and raises where the data is refused."""
 
-    def __init__(self, run: Callable[[Flow[Any]], Awaitable[Any]], worker: str, clock: DbClock) -> None:
+    def __init__(
+        self, run: Callable[[Flow[Any]], Awaitable[Any]], worker: str, tell_time: Callable[[float], None]
+    ) -> None:
         self._run = run
         self._worker = worker
-        self._clock = clock
+        # Hears what the database's time was.
+        self._tell_time = tell_time
         self._waiting: list[Waiting] = []
         self._task: asyncio.Task[None] | None = None
         # Whether the last batch was of several rows.
@@ -90,7 +92,7 @@ class CheckpointWriter:
                 batch[0].owner.refused(batch[0].entry.row, error)
             return
         if written:
-            self._clock.learn(max(written.values()) / 1_000_000)
+            self._tell_time(max(written.values()) / 1_000_000)
         for owner, (run, _, row) in batch:
             at = written.get((run, row[0]))
             if at is None:

@@ -22,6 +22,8 @@ from holdfast.worker.slots import Slots
 from holdfast.worker.work import BaseExecutor, Work
 
 FIRST_POLL_SECONDS = 0.05
+# How often a worker of a ring looks at shards that belong to others: what waits that long may be nobody's.
+ASIDE_POLL_SECONDS = 10.0
 
 
 class Alike(NamedTuple):
@@ -74,6 +76,8 @@ class Claiming:
         pause = FIRST_POLL_SECONDS
         while not self._stopping.is_set():
             self.branch.wake.clear()
+            if self.branch.aside:
+                await self._stand_aside()
             took = await self._fill()
             pause = FIRST_POLL_SECONDS if took else min(self._poll, pause * 2)
             if self._more and any(limit > 0 for _, _, limit in self._demand.plan(self._sources)):
@@ -81,6 +85,15 @@ class Claiming:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause(pause)):
                     await self.branch.wake.wait()
+
+    async def _stand_aside(self) -> None:
+        """Wait for as long as others have had their time, or until the shard is this worker's own."""
+        until = time.monotonic() + random.uniform(0.8, 1.2) * ASIDE_POLL_SECONDS
+        while self.branch.aside and not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self.branch.wake.wait()
+            self.branch.wake.clear()
 
     def _pause(self, pause: float) -> float:
         """Return how long to wait for a wake-up: with jitter, and not beyond the moment when a rate allows more."""
@@ -124,6 +137,8 @@ class Claiming:
         found = len(claimed)
         if claimed and (looking := source.ready(claimed)) is not None:
             claimed = await self._patience.outlive(looking)
+        if claimed and turn is not None and self.branch.moving is not None:
+            claimed = list(await self.branch.moving.sifted(source, claimed))
         took = time.monotonic() - asked_at
         if claimed:
             self._tallies.trip("claim", took)

@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from holdfast.admin.recording import record
 from holdfast.errors import ConfigError
 from holdfast.flow import Steps, ask, flow, text_of
+from holdfast.life import merging
 from holdfast.life.listing import Drained
+from holdfast.placing import on_every
 from holdfast.worker import registry
 
 
+@on_every(merging.drained)
 @flow
 def drain(
     named: str | Iterable[str] | None, host: str | None, actor: str | None, dry_run: bool = False

@@ -99,7 +99,7 @@ class Executor(BaseExecutor):
         return ended
 
     def _unspanned(self, work: Work) -> contextvars.Context:
-        """Return the context that attempts in a slot have without a span."""
+        """Return the context that attempts in a slot have: without a span, unless one has begun."""
         return self._by_slot.get(work.slot) or self._spot(work.slot)
 
     async def _attempt_in_time(self, work: Work) -> Ended:
@@ -147,6 +147,9 @@ class Executor(BaseExecutor):
         context, handler = self._context, work.handler
         # Not `_fresh`, which would be one more call for each job.
         variables = (self._by_slot.get(work.slot) or self._spot(work.slot)).copy()
+        waits = handler.waits
+        if waits is not False:
+            self._name([work], variables)
         work.started = now = time.monotonic()
         if now >= self._asks_at:
             self._ask_who_listens(now)
@@ -169,7 +172,10 @@ class Executor(BaseExecutor):
                 waits_for = variables.run(running.send, None)
             except StopIteration as end:
                 value = end.value
+                if waits is None:
+                    handler.waits = False
             else:
+                handler.waits = True
                 value = await rest(variables, running, waits_for)
         except GeneratorExit as error:
             if not loop_runs():
@@ -185,9 +191,16 @@ class Executor(BaseExecutor):
             return Ended(work, Finish(lease.id, lease.fence, "done", None, None, None, work.keep), None)
         return self._outcomes.read(self._outcomes.returned, work, value)
 
-    def _fresh(self, work: Work) -> contextvars.Context:
-        """Make the context of an attempt: that which the worker started in, and the slot."""
-        return (self._by_slot.get(work.slot) or self._spot(work.slot)).copy()
+    def _fresh(self, *works: Work) -> contextvars.Context:
+        """Make the context of an attempt: that which the worker started in, and the jobs."""
+        made = self._unspanned(works[0]).copy()
+        self._name(works, made)
+        return made
+
+    def _name(self, works: Sequence[Work], variables: contextvars.Context) -> None:
+        """Have the code in a context know its jobs, and what it leaves behind (see `logs.py`)."""
+        leases = [work.lease for work in works]
+        variables.run(logs.spot.set, logs.Spot(self.worker, works[0].slot, self.running, leases))
 
     def _spot(self, slot: Any) -> contextvars.Context:
         made = self._variables.copy()
@@ -238,7 +251,8 @@ class Executor(BaseExecutor):
         except BaseException as error:
             # The payload will read no better the next time.
             return self._outcomes.dead(work, error)
-        variables = self._fresh(work)
+        # On a thread the slot tells the job.
+        variables = self._unspanned(work).copy()
         try:
             if handler.signature.given:
                 arguments |= self.given_to(handler.signature.given)
@@ -252,7 +266,10 @@ class Executor(BaseExecutor):
             return None, error
         if value is None:
             return self._done(work, None)
-        return Hidden(value, variables) if is_a(value, types.CoroutineType) else (value, None)
+        if not is_a(value, types.CoroutineType):
+            return value, None
+        self._name([work], variables)
+        return Hidden(value, variables)
 
     def judge(self, work: Work, value: Any, error: BaseException | None) -> Ended:
         if error is not None:

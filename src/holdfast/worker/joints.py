@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import ConfigError
+from holdfast.flow import Flow
 from holdfast.handlers import Registration
 from holdfast.life.source import Source
 from holdfast.resources import Hooks, Resources
+from holdfast.store import Shards, Store
 from holdfast.values.options import text
+from holdfast.values.payload import encode_value
+from holdfast.values.queues import QueueSettings
 from holdfast.values.reserved import is_route
-from holdfast.worker.branch import Branch
+from holdfast.worker.branch import Branch, Served
 from holdfast.worker.settler import Settler
 from holdfast.worker.work import Ended
 
@@ -69,8 +73,47 @@ def waking(branches: Sequence[Branch]) -> Callable[[], None]:
     return wake
 
 
-def origin_of(handlers: Iterable[Registration[..., Any]]) -> dict[str, Any]:
-    """Say where a worker runs, and of which packages its handlers are; a script run by hand has none."""
-    modules = (str(getattr(handler.fn, "__module__", "")) for handler in handlers)
+def branches_of(
+    whole: Store, ours: Sequence[Served], beside: Sequence[Served], said: Mapping[str, QueueSettings], receiving: int
+) -> list[Branch]:
+    """Make the branches of a worker: for its own store or each shard, and for the databases of foreign tables."""
+    count = len(ours)
+    made = [
+        Branch(served, first=number == 0, registers=True, shards=count, said=said, receiving=0 if number else receiving)
+        for number, served in enumerate(ours)
+    ]
+    if isinstance(whole, Shards):
+        for number, branch in enumerate(made):
+            branch.shard = (whole, number)
+    return [*made, *(Branch(served, first=False, said=said) for served in beside)]
+
+
+async def register(branches: Iterable[Branch], beat: Flow[Any]) -> None:
+    """Join the registry: of the application's store, or of every shard that answers, and one of them must."""
+    stores = [branch.store for branch in branches if branch.registers]
+    if len(stores) == 1:
+        await stores[0].arun(beat)
+        return
+    tried = await asyncio.gather(*(store.arun_once(beat) for store in stores), return_exceptions=True)
+    failed = [one for one in tried if isinstance(one, BaseException)]
+    if len(failed) == len(tried):
+        raise failed[0]
+
+
+def set_aside(branches: Iterable[Branch], owned: Collection[int]) -> bool:
+    """Leave the shards of other numbers to other workers of a ring; returns whether that is a change."""
+    shards = [branch for branch in branches if branch.shard is not None]
+    aside = [number not in owned for number in range(len(shards))]
+    moved = [branch.aside for branch in shards] != aside
+    for branch, is_aside in zip(shards, aside, strict=True):
+        branch.aside = is_aside
+        branch.wake.set()
+    return moved
+
+
+def described(handlers: Mapping[str, Registration[..., Any]], **about: Any) -> str:
+    """Write what the registry keeps of a worker: where it runs, its packages (a script by hand has none), and more."""
+    modules = (str(getattr(handler.fn, "__module__", "")) for handler in handlers.values())
     packages = {module.partition(".")[0] for module in modules} - {"", "__main__", "holdfast"}
-    return {"host": socket.gethostname(), "pid": os.getpid(), "packages": sorted(packages)}
+    origin = {"host": socket.gethostname(), "pid": os.getpid(), "packages": sorted(packages)}
+    return encode_value(origin | about, "worker info")

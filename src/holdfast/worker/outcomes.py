@@ -47,8 +47,7 @@ class Outcomes:
         """Turn what the handler returned into an outcome."""
         if work.settled:
             if any(is_a(value, kind) for kind in (Retry, Snooze, Cancel, Fatal, Continue)):
-                said = f"{type_name(value).rpartition('.')[2]} came after the job's transaction had completed it"
-                self._events.emit(events.FailedAfterDone(*self.about(work), said, **measures(work)))
+                self._tell_too_late(work, _late(type_name(value).rpartition(".")[2]))
             return self.done(work, None)
         if work.job is not None and work.job.undone:
             # The handler has caught it and gone on; there is no effect, so it cannot be done.
@@ -86,8 +85,7 @@ class Outcomes:
         if work.settled:
             # The effect and the completion are committed; what failed afterwards cannot undo them.
             if work.interrupt is None:
-                said = _said(self.record(work, error))
-                self._events.emit(events.FailedAfterDone(*self.about(work), said, **measures(work)))
+                self._tell_too_late(work, _said(self.record(work, error)))
             return self.done(work, None)
         if work.interrupt is not None:
             return self._interrupted(work, work.interrupt)
@@ -106,6 +104,20 @@ class Outcomes:
         if not several and not policy.retries(error):
             return self.dead(work, error)
         return self._again(work, policy, error)
+
+    def after_completion(self, ended: Ended) -> Ended:
+        """Turn another end into done: the handler's own transaction turned out to have completed the job before."""
+        work, asked = ended.work, _asked(ended)
+        if work.job is not None:
+            work.job.settled = True
+        if ended.error is not None and asked is None:
+            return self.raised(work, ended.error)
+        if asked is not None and work.interrupt is None:
+            self._tell_too_late(work, _late(asked))
+        return self.done(work, None)
+
+    def _tell_too_late(self, work: Work, said: str) -> None:
+        self._events.emit(events.FailedAfterDone(*self.about(work), said, **measures(work)))
 
     def _interrupted(self, work: Work, why: Interrupt) -> Ended:
         match why:
@@ -249,6 +261,25 @@ def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
         return isinstance(value, kind)
     except BaseException:
         return False
+
+
+def _late(what: str) -> str:
+    return f"{what} came after the job's transaction had completed it"
+
+
+def _asked(ended: Ended) -> str | None:
+    """Name what the handler asked for by returning it; None where it raised, or asked for nothing."""
+    match ended.write:
+        case Continued():
+            return "Continue"
+        case Finish(outcome="cancelled"):
+            return "Cancel"
+        case PutBack(attempts_back=1):
+            return "Snooze"
+        case PutBack() if is_a(ended.error, Fatal):
+            return "Retry"
+        case _:
+            return None
 
 
 def _reason(value: Any) -> str:

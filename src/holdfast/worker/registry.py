@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.flow import Flow, Steps, ask, flow
+from holdfast.life import merging
+from holdfast.life.findings import ANY_KIND
 from holdfast.observe import Folded, note
+from holdfast.placing import on_every
 from holdfast.values.ids import new_id
 from holdfast.values.payload import decode_value
 from holdfast.values.rows import WorkerStatus, when
@@ -27,6 +32,26 @@ def up(worker: WorkerInfo) -> timedelta:
     return until_seen if status_of(worker) in ("silent", "stopped", "dead") else until_seen + worker.silent_for
 
 
+def served(alive: Iterable[WorkerInfo]) -> dict[str, set[str]]:
+    """Name the queues that workers serve, each with the kinds that they handle there."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for worker in alive:
+        for queue in worker.info.get("queues", ()):
+            found[queue].update(worker.info.get("kinds", (ANY_KIND,)))
+    return dict(found)
+
+
+def shared_kinds(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Name the kinds that workers of two applications both handle, by what the registry has of each.
+
+    Applications are told apart by the packages of their handlers; those that have one in common are one.
+    """
+    packages, others = (set(info.get("packages", ())) for info in (one, other))
+    if not packages or not others or packages & others:
+        return []
+    return sorted(set(one.get("kinds", ())) & set(other.get("kinds", ())))
+
+
 def beat(worker: str, info: str, counted: Folded | None = None) -> Flow[WorkerStatus]:
     """Record a sign of life and return the status that the registry holds; a draining worker stays draining.
 
@@ -38,9 +63,11 @@ def beat(worker: str, info: str, counted: Folded | None = None) -> Flow[WorkerSt
 
 @flow
 def _beat(worker: str, info: str, counted: Folded | None, row_id: str) -> Steps[WorkerStatus]:
-    [[status]] = yield from ask("beat", id=worker, info=info, alone=not counted)
+    # Before the beat, which says that this row was written.
     if counted:
         yield from note(worker, counted, row_id)
+    noted = row_id if counted else None
+    [[status]] = yield from ask("beat", id=worker, info=info, counted=noted, alone=not counted)
     return status  # type: ignore[no-any-return]
 
 
@@ -65,9 +92,10 @@ def leave(worker: str, counted: Folded | None = None) -> Flow[bool]:
 
 @flow
 def _leave(worker: str, counted: Folded | None, row_id: str) -> Steps[bool]:
-    rows = yield from ask("worker_stopped", id=worker, alone=not counted)
     if counted:
         yield from note(worker, counted, row_id)
+    noted = row_id if counted else None
+    rows = yield from ask("worker_stopped", id=worker, counted=noted, alone=not counted)
     return bool(rows)
 
 
@@ -101,6 +129,7 @@ def take_round(name: str, worker: str, lease_ms: int) -> Steps[bool]:
     return bool(rows)
 
 
+@on_every(merging.workers)
 @flow
 def workers() -> Steps[list[WorkerInfo]]:
     """Read the registry, oldest first."""

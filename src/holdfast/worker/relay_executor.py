@@ -62,7 +62,7 @@ class RelayExecutor(BulkExecutor):
         return self.batch_of(other) == self.batch_of(first)
 
     async def _together(self, works: Sequence[Work]) -> list[Ended]:
-        self._fresh(works[0]).run(self._start, works)
+        self._fresh(*works).run(self._start, works)
         ends: list[Ended] = []
         parcels, unreadable, behind = _read(works)
         stopped: set[str] = set()
@@ -94,7 +94,7 @@ class RelayExecutor(BulkExecutor):
             return self._given_back(parcels, stopped)
         try:
             sending = within(delivery.timeout, delivery.route.sink.send([one.message for one in parcels]))
-            outcomes = _checked(await stepped(self._fresh(first), sending), len(parcels))
+            outcomes = _checked(await stepped(self._fresh(*(one.work for one in parcels)), sending), len(parcels))
         except SinkDown as down:
             breaker.down(ticket, *_said_by(down))
             return self._given_back(parcels, stopped)

@@ -81,7 +81,7 @@ class RunExecutor(Executor):
     ) -> None:
         super().__init__(context, worker, threads, begins, store)
         self.clock = DbClock(self._store)
-        self.writer = CheckpointWriter(self.insist, worker, self.clock)
+        self.writer = CheckpointWriter(self.insist, worker, lambda moment: self.clock.learn(moment))
         entering = (self._enter, self._aenter)
         self.calls = StepCalls(self._store, threads, worker, entering, self.given_to, context.tracing)
         self.payload_limit = self._store.options.payload_limit

@@ -13,7 +13,8 @@ from holdfast.flow import Flow
 from holdfast.observe import Tallies
 from holdfast.values.failure import words
 from holdfast.values.rows import Continued, End, Finish, Lease
-from holdfast.waits import Waits
+from holdfast.waits import ShardWaits, Waits
+from holdfast.worker.completed import may_be_complete, set_right
 from holdfast.worker.outcomes import Outcomes, measures
 from holdfast.worker.work import Ended
 
@@ -36,7 +37,7 @@ class Settler:
         told: events.Events,
         forget: Callable[[Iterable[Ended], bool], None],
         worker: str,
-        waits: Waits | None = None,
+        waits: Waits | ShardWaits | None = None,
         tallies: Tallies | None = None,
     ) -> None:
         self._run = run
@@ -107,6 +108,9 @@ class Settler:
 
     async def _write(self, batch: list[Ended]) -> None:
         self._writing = len(batch)
+        # Most have no `Job`, and are not looked at for long.
+        if any(ended.work.job is not None and may_be_complete(ended) for ended in batch):
+            batch = await self._without_completed(batch)
         for source in {ended.work.source for ended in batch}:
             await self._settle([ended for ended in batch if ended.work.source is source])
         self._writing = 0
@@ -114,6 +118,12 @@ class Settler:
             self._room.set()
         if not self._waiting:
             self._empty.set()
+
+    async def _without_completed(self, batch: list[Ended]) -> list[Ended]:
+        """Report those whose own transactions have completed them; return the others."""
+        right = await set_right(self._run, self._outcomes, batch)
+        self._report([ended for ended in right if ended.write is None])
+        return [ended for ended in right if ended.write is not None]
 
     async def _settle(self, batch: list[Ended]) -> None:
         ends = [ended.write for ended in batch if ended.write is not None]

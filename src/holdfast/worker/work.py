@@ -17,6 +17,7 @@ from holdfast.life.source import Source
 from holdfast.observe import Tally
 from holdfast.values.given import told
 from holdfast.values.rows import End, Finish, Lease, when
+from holdfast.worker.db_clock import DbClock
 from holdfast.worker.handler_threads import Given, Threads
 
 # Why an attempt must stop: its lease is gone, somebody cancelled the job, the worker stops.
@@ -54,6 +55,8 @@ class BaseExecutor:
     threads: Threads
     # What the hooks of the worker's start have given, by annotation.
     given: Mapping[Any, Any] = MappingProxyType({})
+    # The time of the store, by which jobs are due.
+    clock = DbClock()
 
     def given_to(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the resources that a function asks for, by parameter. Raises: ConfigError where one is missing."""
@@ -178,13 +181,14 @@ class Work:
         return time.time() - running
 
     def waited(self) -> float | None:
-        """Return the seconds from the moment the job was due to its start, by the host's clock; None before that."""
+        """Return the seconds from the moment the job was due to its start, by the store's clock; None before that."""
         if not self.started:
             return None
+        clock = BaseExecutor.clock if self.executor is None else self.executor.clock
         due = self.lease.available_at
         # Most claims give microseconds: a datetime is made of anything else, and of what is in no calendar.
         usual = type(due) in (int, float) and 0 < due < 1e17
-        return max(0.0, self.started_at() - (due / 1_000_000 if usual else when(due).timestamp()))
+        return max(0.0, clock.at(self.started) - (due / 1_000_000 if usual else when(due).timestamp()))
 
 
 class Ended:

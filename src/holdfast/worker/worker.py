@@ -34,9 +34,8 @@ from holdfast.store import Store
 from holdfast.values.failure import type_name, words
 from holdfast.values.ids import new_id
 from holdfast.values.options import Part, switch, text
-from holdfast.values.payload import encode_value
 from holdfast.values.retry import Duration, seconds, whole
-from holdfast.worker import registry
+from holdfast.worker import joints, registry
 from holdfast.worker.branch import Branch, Served
 from holdfast.worker.breaker import Breakers
 from holdfast.worker.claiming import Claiming
@@ -45,7 +44,6 @@ from holdfast.worker.foreign_routes import sending
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.holdings import Holdings
 from holdfast.worker.host import Host
-from holdfast.worker.joints import origin_of, resources, running_loop, served_queues, settling, unless, waking
 from holdfast.worker.outcomes import Outcomes
 from holdfast.worker.pauses import Pauses
 from holdfast.worker.receiving import Intake, Received, Receiving
@@ -110,7 +108,7 @@ class Worker:
         self.routes = routes
         self._breakers = Breakers(self.id, context.events.emit, self._look_again)
         self._sending = partial(sending, breaker_of=self._breakers.of, part=part)
-        self.queues = served_queues(queues, handlers)
+        self.queues = joints.served_queues(queues, handlers)
         self.concurrency = whole(concurrency, "concurrency", 1, 100_000)
         self.poll = seconds(poll, "poll", at_least=0.001)
         self.drain = seconds(drain, "drain")
@@ -124,7 +122,7 @@ class Worker:
         self.sources = [source for branch in self.branches for source in branch.sources]
         if not self.sources:
             raise ConfigError("worker", "needs handlers: register one with @hf.job, or import what does", self.queues)
-        self._resources = resources(context.hooks if part != "routes" else Hooks(), self.sources)
+        self._resources = joints.resources(context.hooks if part != "routes" else Hooks(), self.sources)
         # All that it serves, for the registry: the queues of routes too.
         self.serves = [*self.queues, *(route.queue for route in routes)]
         # What it counts and times, until the next beat writes it down.
@@ -146,19 +144,21 @@ class Worker:
         self._why = ""
 
     def _branches(self, foreign: Sequence[Source], also: Sequence[Served]) -> list[Branch]:
-        store = self.context.store
+        ours = [Served(store, self._our_sources(store)) for store in self.context.stores.ours]
+        ours[0] = Served(
+            ours[0].store, [*ours[0].sources, *(self._sending(source) for source in foreign if source.handlers)]
+        )
+        beside = [Served(one.store, list(map(self._sending, one.sources))) for one in also]
+        said = {name: one.settings for name, one in self.context.queues.items() if not one.settings.is_plain}
+        receiving = len(self.receptions) + len(self.context.engines)
+        return joints.branches_of(self.context.stores.whole, ours, beside, said, receiving)
+
+    def _our_sources(self, store: Store) -> list[Source]:
+        """Make the sources of our own tables on one store: jobs, and the deliveries of each route."""
         floors = store.dialect.keeps_dead_rows
         ours = [JobsSource(self.queues, self.handlers, floors=floors)] if self.handlers and self.queues else []
-        relays = self._route_sources(floors)
-        first = Served(store, [*ours, *relays, *(self._sending(source) for source in foreign if source.handlers)])
-        said = {name: one.settings for name, one in self.context.queues.items() if not one.settings.is_plain}
-        home = Branch(first, first=True, said=said, receiving=len(self.receptions) + len(self.context.engines))
-        beside = [Served(one.store, list(map(self._sending, one.sources))) for one in also]
-        return [home, *(Branch(served, first=False, said=said) for served in beside)]
-
-    def _route_sources(self, floors: bool) -> list[RouteSource]:
-        """Make the sources of the routes; those with one sink share what is known of it."""
-        return [RouteSource(Delivery(one), self._breakers.of(one.sink), floors=floors) for one in self.routes]
+        # Routes with one sink share what is known of it.
+        return [*ours, *(RouteSource(Delivery(one), self._breakers.of(one.sink), floors=floors) for one in self.routes)]
 
     def _look_again(self) -> None:
         if self._state == "running":
@@ -175,7 +175,7 @@ class Worker:
         starting = asyncio.ensure_future(self.start())
         try:
             # A stop need not wait for a database that does not answer.
-            await unless(self._stopping, starting)
+            await joints.unless(self._stopping, starting)
             if starting.done():
                 starting.result()
                 await self._stopping.wait()
@@ -199,7 +199,7 @@ class Worker:
             for failed in filter(None, checks):
                 raise failed
             hooks = await self._resources.start()
-            await self.branches[0].store.arun(registry.beat(self.id, self.describe()))
+            await joints.register(self.branches, registry.beat(self.id, self.describe()))
         except BaseException:
             self._state = "ended"
             await self._resources.stop(HOOKS_END_SECONDS)
@@ -221,8 +221,8 @@ class Worker:
         for branch in self.branches:
             branch.begin(context, self.id, self.threads, self._forget, self.tallies)
         settlers = {source: branch.settler for branch in self.branches for source in branch.sources}
-        wake = waking(self.branches)
-        self.slots = Slots(self.concurrency, settling(settlers), wake)
+        wake = joints.waking(self.branches)
+        self.slots = Slots(self.concurrency, joints.settling(settlers), wake)
         for branch in self.branches:
             branch.watch(self.slots.running, self._resources.values)
         self.demand = Demand(self.slots, self.buffer_limit)
@@ -245,17 +245,8 @@ class Worker:
         context.wakers.add(self._wake_from_any_thread)
 
     def _claiming(self, branch: Branch) -> Claiming:
-        return Claiming(
-            self.context,
-            self.id,
-            branch,
-            self.slots,
-            self.demand,
-            self.holdings,
-            self._stopping,
-            self.poll,
-            self.tallies,
-        )
+        parts = (self.slots, self.demand, self.holdings, self._stopping, self.poll, self.tallies)
+        return Claiming(self.context, self.id, branch, *parts)
 
     def _receiving(self, received: Received) -> Receiving:
         """Make what receives the messages of one broker, which become jobs of the application's own store."""
@@ -286,8 +277,12 @@ class Worker:
             demand=self.demand,
             patience=branch.patience,
             pauses=branch.pauses,
+            clock=branch.clock,
             sources=branch.sources,
             is_first=branch.first,
+            registers=branch.registers,
+            shard=branch.shard,
+            set_aside=partial(joints.set_aside, self.branches) if branch.shard is not None else None,
             has_our_tables=branch.has_our_tables,
             buckets=branch.store.options.buckets if self.ring else None,
             wake=branch.wake.set,
@@ -303,7 +298,7 @@ class Worker:
         May be called from any thread, at any time, again and again.
         """
         loop = self._loop
-        if loop is None or running_loop() is loop:
+        if loop is None or joints.running_loop() is loop:
             self._stop(why, at_once)
         if loop is not None:
             # From another thread, or from a signal handler while the loop sleeps: this wakes it. It refuses where the
@@ -367,10 +362,9 @@ class Worker:
         released = self.holdings.give_back(self.holdings.take_back())
         await asyncio.gather(self._finish_claiming(), self._finish_receiving())
         await self._intake.cut_short()
-        first = self.branches[0].store
         if not self._at_once.is_set():
-            await self._say(first, registry.mark(self.id, "draining"))
-        await unless(self._at_once, self.slots.quiet(), deadline - time.monotonic())
+            await self._say_to_all(registry.mark(self.id, "draining"))
+        await joints.unless(self._at_once, self.slots.quiet(), deadline - time.monotonic())
         left = list(self.slots.running)
         for work in left:
             self.slots.interrupt(work, "stop")
@@ -384,13 +378,13 @@ class Worker:
                 await self._say(claiming.branch.store, releasing)
 
     async def _finish_receiving(self) -> None:
-        await unless(self._at_once, self._intake.ended(), min(self.drain, RECEIVING_ENDS_SECONDS))
+        await joints.unless(self._at_once, self._intake.ended(), min(self.drain, RECEIVING_ENDS_SECONDS))
 
     async def _finish_claiming(self) -> None:
         """Let claims under way come to their end: cut short, they would leave leases that nobody knows of."""
         if not self._claim_tasks:
             return
-        await unless(self._at_once, asyncio.wait(self._claim_tasks), CLAIM_ENDS_SECONDS)
+        await joints.unless(self._at_once, asyncio.wait(self._claim_tasks), CLAIM_ENDS_SECONDS)
         for claiming, task in zip(self.claims, self._claim_tasks, strict=True):
             if not task.done():
                 claiming.branch.patience.strays = True
@@ -401,7 +395,7 @@ class Worker:
         """Let interrupted slots end and outcomes be written, within a bound: what is not written is reaped later."""
         if not self._at_once.is_set():
             left = max(LEAST_FLUSH_SECONDS, deadline - time.monotonic())
-            await unless(self._at_once, self._all_written(), left)
+            await joints.unless(self._at_once, self._all_written(), left)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_FLUSH_SECONDS):
                 await self._all_written()
@@ -420,42 +414,45 @@ class Worker:
             events.log.error("%d handlers of %s ignore their cancellation and run on", self.handlers_left, self.id)
         await asyncio.wait(tasks, timeout=1.0)
         await self._resources.stop(LAST_WORD_AT_ONCE_SECONDS if self._at_once.is_set() else HOOKS_END_SECONDS)
-        await self._close_sinks()
-        await self._say(self.branches[0].store, registry.leave(self.id, self._counted.take()))
+        await self._breakers.close_sinks(self._last_words)
+        counted = self._counted.take()
+        home, *others = (branch.store for branch in self.branches if branch.registers)
+        leaving = (self._say(store, registry.leave(self.id)) for store in others)
+        await asyncio.gather(self._say(home, registry.leave(self.id, counted)), *leaving)
         await self._close_stores()
-
-    async def _close_sinks(self) -> None:
-        limit = LAST_WORD_AT_ONCE_SECONDS if self._at_once.is_set() else LAST_WORD_SECONDS
-        closing = (asyncio.wait_for(sink.close(), limit) for sink in self._breakers.sinks)
-        for ended in await asyncio.gather(*closing, return_exceptions=True):
-            if isinstance(ended, BaseException):
-                events.log.warning("a sink could not be closed: %s", words(ended))
 
     async def _close_stores(self) -> None:
         for branch in self.branches:
             await branch.close()
 
+    async def _say_to_all(self, work: Flow[Any]) -> None:
+        stores = (branch.store for branch in self.branches if branch.registers)
+        await asyncio.gather(*(self._say(store, work) for store in stores))
+
     async def _say(self, store: Store, work: Flow[Any]) -> None:
         """Run a last flow if the database lets us; nothing depends on it."""
         with suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(LAST_WORD_AT_ONCE_SECONDS if self._at_once.is_set() else LAST_WORD_SECONDS):
+            async with asyncio.timeout(self._last_words):
                 await store.arun_once(work)
+
+    @property
+    def _last_words(self) -> float:
+        return LAST_WORD_AT_ONCE_SECONDS if self._at_once.is_set() else LAST_WORD_SECONDS
 
     # What the parts call
 
     def describe(self) -> str:
         """Describe the worker for the registry."""
-        about: dict[str, Any] = {
-            **origin_of(self.handlers.values()),
-            "queues": self.serves,
-            "kinds": sorted([*self.handlers, *(route.queue for route in self.routes)]),
-            "foreign": [source.name for source in self.sources if not source.ours],
-            "concurrency": self.concurrency,
-            "ring": self.ring,
-            "running": len(self.slots.running) if self._state == "running" else 0,
-            "schedules": fingerprints(self.context.schedules.values()),
-        }
-        return encode_value(about, "worker info")
+        return joints.described(
+            self.handlers,
+            queues=self.serves,
+            kinds=sorted([*self.handlers, *(route.queue for route in self.routes)]),
+            foreign=[source.name for source in self.sources if not source.ours],
+            concurrency=self.concurrency,
+            ring=self.ring,
+            running=len(self.slots.running) if self._state == "running" else 0,
+            schedules=fingerprints(self.context.schedules.values()),
+        )
 
     def _beaten(self) -> None:
         self.beaten_at = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast import admin, runs
 from holdfast.errors import Conflict, RunFinished
 from holdfast.flow import Steps, ask, flow
+from holdfast.placing import where_id_is
 from holdfast.runs import find
 from holdfast.values.ids import new_id
 
@@ -12,6 +13,7 @@ from holdfast.values.ids import new_id
 TRIES = 3
 
 
+@where_id_is
 @flow
 def stop(
     key: str, workflow: str | None = None, actor: str | None = None, *, in_tx: bool = False, fresh: bool = True
@@ -39,6 +41,7 @@ def stop_letter() -> runs.Letter:
     return runs.Letter(new_id(), runs.CANCEL)
 
 
+@where_id_is
 @flow
 def force(key: str, workflow: str | None = None, actor: str | None = None) -> Steps[int]:
     """End a run and its children as cancelled, whatever they do; return how many were ended. No code of theirs runs.
@@ -53,6 +56,7 @@ def force(key: str, workflow: str | None = None, actor: str | None = None) -> St
     return len(ended.cancelled)
 
 
+@where_id_is
 @flow
 def resume(key: str, actor: str | None, workflow: str | None = None) -> Steps[str]:
     """Let a dead run go on: the step whose failure ended it is made again, with all its attempts.

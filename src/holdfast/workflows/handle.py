@@ -8,6 +8,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast import runs
 from holdfast.errors import PayloadTooLarge
+from holdfast.flow import Flow
+from holdfast.placing import Found, Placed
 from holdfast.runs import Letter, Recorded, RunView
 from holdfast.store import Store
 from holdfast.values.ids import new_id
@@ -20,6 +22,7 @@ from holdfast.workflows.histories import History, export
 from holdfast.workflows.run import signal_name
 from holdfast.workflows.starting import NewRun
 
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -99,11 +102,11 @@ class RunHandle(Generic[R_co]):
 
     def get(self) -> RunView:
         """Return the run as it is now. Raises: RunNotFound."""
-        return self._app.store.run(runs.show(self.id, self.workflow))
+        return self._app.store.run(self._here(runs.show(self.id, self.workflow)))
 
     async def aget(self) -> RunView:
         """The async twin of `get`."""
-        return await self._app.store.arun(runs.show(self.id, self.workflow))
+        return await self._app.store.arun(self._here(runs.show(self.id, self.workflow)))
 
     def status(self) -> str:
         """Tell how the run is: pending, running, waiting, stuck, done, dead or cancelled. Raises: RunNotFound."""
@@ -123,11 +126,11 @@ class RunHandle(Generic[R_co]):
 
     def history(self) -> list[Recorded]:
         """Return the journal of the run. Raises: RunNotFound."""
-        return self._app.store.run(runs.timeline(self.id, self.workflow))[1]
+        return self._app.store.run(self._here(runs.timeline(self.id, self.workflow)))[1]
 
     async def ahistory(self) -> list[Recorded]:
         """The async twin of `history`."""
-        return (await self._app.store.arun(runs.timeline(self.id, self.workflow)))[1]
+        return (await self._app.store.arun(self._here(runs.timeline(self.id, self.workflow))))[1]
 
     def signal(
         self,
@@ -163,9 +166,10 @@ class RunHandle(Generic[R_co]):
             return self._force(tx)
         store, which = self._app.store, (self.id, self.workflow)
         if tx is not None:
-            store.run_in(tx, stop(*which, in_tx=True), "a request to stop")
+            store.run_in(tx, self._here(stop(*which, in_tx=True)), "a request to stop")
         else:
-            store.run(stop(*which, in_tx=store.joins), lambda: stop(*which, in_tx=store.joins, fresh=False))
+            ask = partial(stop, *which, in_tx=store.joins)
+            store.run(self._here(ask()), lambda: ask(fresh=False))
             self._told(tx)
         return True
 
@@ -175,9 +179,11 @@ class RunHandle(Generic[R_co]):
             return await self._aforce(tx)
         store, which = self._app.store, (self.id, self.workflow)
         if tx is not None:
-            await store.arun_in(tx, stop(*which, in_tx=True), "a request to stop")
+            await store.arun_in(tx, self._here(stop(*which, in_tx=True)), "a request to stop")
         else:
-            await store.arun(stop(*which, in_tx=store.joins), lambda: stop(*which, in_tx=store.joins, fresh=False))
+            await store.arun(
+                self._here(stop(*which, in_tx=store.joins)), lambda: stop(*which, in_tx=store.joins, fresh=False)
+            )
             self._told(tx)
         return True
 
@@ -186,23 +192,23 @@ class RunHandle(Generic[R_co]):
 
         Raises: RunNotFound.
         """
-        return self._app.store.run(export(self.id, self.workflow))
+        return self._app.store.run(self._here(export(self.id, self.workflow)))
 
     async def aexport(self) -> History:
         """The async twin of `export`."""
-        return await self._app.store.arun(export(self.id, self.workflow))
+        return await self._app.store.arun(self._here(export(self.id, self.workflow)))
 
     def resume(self, *, actor: str | None = None) -> None:
         """Let a dead run go on: the step whose failure ended it is made again, with all its attempts.
 
         actor: for the audit. Raises: RunNotFound; Conflict for a run that is not dead, or has undone what it did.
         """
-        self._app.store.run(resume(self.id, actor, self.workflow))
+        self._app.store.run(self._here(resume(self.id, actor, self.workflow)))
         self._told(None)
 
     async def aresume(self, *, actor: str | None = None) -> None:
         """The async twin of `resume`."""
-        await self._app.store.arun(resume(self.id, actor, self.workflow))
+        await self._app.store.arun(self._here(resume(self.id, actor, self.workflow)))
         self._told(None)
 
     def fork(self, at: str, *, id: str | None = None, version: int | None = None) -> RunHandle[Any]:
@@ -215,7 +221,7 @@ class RunHandle(Generic[R_co]):
         """
         history = self.export()
         new, workflow = self._app.forked(history, at, id, version)
-        started = self._app.store.run(fork(new, history, at))
+        started = self._app.store.run(self._here(fork(new, history, at)))
         self._told(None)
         return RunHandle(self._app, new.key, new.workflow, started.job_id, True, workflow.returns)
 
@@ -223,7 +229,7 @@ class RunHandle(Generic[R_co]):
         """The async twin of `fork`."""
         history = await self.aexport()
         new, workflow = self._app.forked(history, at, id, version)
-        started = await self._app.store.arun(fork(new, history, at))
+        started = await self._app.store.arun(self._here(fork(new, history, at)))
         self._told(None)
         return RunHandle(self._app, new.key, new.workflow, started.job_id, True, workflow.returns)
 
@@ -235,7 +241,7 @@ class RunHandle(Generic[R_co]):
         """
         history = self.export()
         kind = self._app.migrated(history, to)
-        self._app.store.run(migrate(history, kind, actor))
+        self._app.store.run(self._here(migrate(history, kind, actor)))
         self._told(None)
 
     def checked(self, history: History, version: int) -> None:
@@ -246,17 +252,17 @@ class RunHandle(Generic[R_co]):
         """The async twin of `migrate`."""
         history = await self.aexport()
         kind = self._app.migrated(history, to)
-        await self._app.store.arun(migrate(history, kind, actor))
+        await self._app.store.arun(self._here(migrate(history, kind, actor)))
         self._told(None)
 
     def _force(self, tx: Any) -> bool:
-        work, store = force(self.id, self.workflow), self._app.store
+        work, store = self._here(force(self.id, self.workflow)), self._app.store
         ended = store.run(work) if tx is None else store.run_in(tx, work, "the end of a run")
         self._told(tx)
         return ended > 0
 
     async def _aforce(self, tx: Any) -> bool:
-        work, store = force(self.id, self.workflow), self._app.store
+        work, store = self._here(force(self.id, self.workflow)), self._app.store
         ended = await (store.arun(work) if tx is None else store.arun_in(tx, work, "the end of a run"))
         self._told(tx)
         return ended > 0
@@ -268,20 +274,24 @@ class RunHandle(Generic[R_co]):
     def _send(self, sent: Letter, tx: Any) -> bool:
         key, workflow, store = self.id, self.workflow, self._app.store
         if tx is not None:
-            return store.run_in(tx, runs.send(key, sent, workflow, in_tx=True), "a signal")
+            return store.run_in(tx, self._here(runs.send(key, sent, workflow, in_tx=True)), "a signal")
         send = partial(runs.send, key, sent, workflow, in_tx=store.joins)
-        new = store.run(send(), lambda: send(fresh=False))
+        new = store.run(self._here(send()), lambda: send(fresh=False))
         self._told(tx)
         return new
 
     async def _asend(self, sent: Letter, tx: Any) -> bool:
         key, workflow, store = self.id, self.workflow, self._app.store
         if tx is not None:
-            return await store.arun_in(tx, runs.send(key, sent, workflow, in_tx=True), "a signal")
+            return await store.arun_in(tx, self._here(runs.send(key, sent, workflow, in_tx=True)), "a signal")
         send = partial(runs.send, key, sent, workflow, in_tx=store.joins)
-        new = await store.arun(send(), lambda: send(fresh=False))
+        new = await store.arun(self._here(send()), lambda: send(fresh=False))
         self._told(tx)
         return new
+
+    def _here(self, work: Flow[T]) -> Flow[T]:
+        """Say where the work belongs: where the run is."""
+        return Placed(work, Found(self._job_id or self.id))
 
     def _told(self, tx: Any) -> None:
         if tx is None:

@@ -12,6 +12,7 @@ import msgspec
 from holdfast import admin, runs
 from holdfast.errors import ConfigError
 from holdfast.flow import Steps, flow
+from holdfast.placing import where_id_is
 from holdfast.runs import Recorded
 from holdfast.values.views import decoded
 
@@ -72,6 +73,7 @@ class History(msgspec.Struct, frozen=True):
             raise ConfigError("history", rule, str(given)[:100]) from error
 
 
+@where_id_is
 @flow
 def export(key: str, workflow: str | None = None) -> Steps[History]:
     """Read a run with its arguments and its journal. Raises: RunNotFound, JobNotFound."""

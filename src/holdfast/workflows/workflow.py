@@ -11,13 +11,14 @@ import msgspec
 
 from holdfast.bound import Bound
 from holdfast.errors import ConfigError
-from holdfast.handlers import Application, Handler, Using
+from holdfast.handlers import Application, Handler, Using, vacant
 from holdfast.runs import RUN_HEADER
 from holdfast.values.ids import new_id
 from holdfast.values.options import EnqueueKeywords, HandlerOptions, kind_name, text
 from holdfast.values.payload import Signature, decode_value
 from holdfast.values.retry import whole
 from holdfast.values.rows import NewJob
+from holdfast.values.shards import beside
 from holdfast.workflows.handle import RunHandle, Running
 from holdfast.workflows.operations import digest_of, type_of
 from holdfast.workflows.run import Run
@@ -157,9 +158,11 @@ class Workflow(Handler[P, R_co]):
         """Return the row that all jobs of this version share."""
         return self._like
 
-    def new_run(self, key: str | None, bound: Bound, parent: tuple[str, str] | None = None) -> NewRun:
-        """Make the rows of a run."""
-        job_id = new_id()
+    def new_run(
+        self, key: str | None, bound: Bound, parent: tuple[str, str] | None = None, job_id: str | None = None
+    ) -> NewRun:
+        """Make the rows of a run; job_id: of its job, where that is not drawn here."""
+        job_id = job_id or (new_id() if parent is None else beside(parent[0], new_id()))
         key = run_key(job_id if key is None else key)
         own: dict[str, str] = {} if bound.like.headers is None else decode_value(bound.like.headers)
         headers = msgspec.json.encode(own | {RUN_HEADER: key}).decode()
@@ -219,8 +222,7 @@ def register(
     if "@" in name:
         raise ConfigError("name", "must not have @ in it, which stands before the version", name)
     found: Workflow[..., Any] = Workflow(app, fn, name, version, options)
-    if kind_name(found.kind) in app.handlers:
-        raise ConfigError("version", "each version of a workflow has one function", found.kind)
+    vacant(app.handlers, kind_name(found.kind), fn, "version", "each version of a workflow has one function")
     app.handlers[found.kind] = found
     return found
 

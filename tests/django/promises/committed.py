@@ -121,14 +121,20 @@ class CommittedTests(TransactionTestCase):
         assert "autocommit is off on Django's connection 'default'" in ran.error
 
     def test_a_callback_that_fails_after_the_commit_leaves_the_job_done_and_is_told(self):
-        told = []
-        hf.on(events.FailedAfterDone, told.append)
+        for handler in (jobs.pay_and_fail_to_tell, jobs.pay_by_hand_and_fail_to_tell):
+            with self.subTest(handler.kind):
+                order = Order.objects.create()
+                job, told = handler.enqueue(order_id=order.id), heard()
+                [ran] = run_due(hf)
+                order.refresh_from_db()
+                assert (order.state, ran.outcome, hf.get(job).state) == ("paid", "done", "done")
+                assert told == [("FailedAfterDone", "ConnectionRefusedError: nobody takes mails")]
+
+    def test_a_worker_tells_of_such_a_callback_and_of_no_lost_lease(self):
         order = Order.objects.create()
-        job = jobs.pay_and_fail_to_tell.enqueue(order_id=order.id)
-        [ran] = run_due(hf, raise_errors=False)
-        order.refresh_from_db()
-        assert (order.state, ran.outcome, hf.get(job).state) == ("paid", "done", "done")
-        assert [one.error for one in told] == ["ConnectionRefusedError: nobody takes mails"]
+        job, told = jobs.pay_by_hand_and_fail_to_tell.enqueue(order_id=order.id), heard()
+        asyncio.run(until_done([job]))
+        assert told == [("FailedAfterDone", "ConnectionRefusedError: nobody takes mails")]
 
     def test_what_the_commit_is_refused_with_is_djangos_own_error(self):
         job = jobs.note_for_nobody.enqueue()
@@ -163,6 +169,27 @@ class CommittedTests(TransactionTestCase):
         while sessions() > before and time.monotonic() < deadline:
             time.sleep(0.01)
         assert sessions() == before
+
+
+class SerializedTests(TransactionTestCase):
+    """Django tells nobody of the flush behind these."""
+
+    serialized_rollback = True
+
+    def test_a_jobs_are_enqueued_for_real(self):
+        jobs.count_orders.enqueue()
+        assert waiting() == ["count_orders"]
+
+    def test_b_the_next_test_finds_no_jobs_of_the_one_before(self):
+        assert enqueued(hf) == []
+
+
+def heard():
+    """Return a list in which everything is noted from now on that is told of a job that went wrong."""
+    told = []
+    for kind in (events.FailedAfterDone, events.LeaseWasLost, events.JobRetried, events.JobDead):
+        hf.on(kind, lambda one: told.append((type(one).__name__, getattr(one, "error", ""))))
+    return told
 
 
 def session():

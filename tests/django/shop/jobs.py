@@ -101,6 +101,14 @@ def pay_and_fail_to_tell(job: Job, order_id: int) -> None:
         transaction.on_commit(refuse)
 
 
+@hf.job
+def pay_by_hand_and_fail_to_tell(job: Job, order_id: int) -> None:
+    with transaction.atomic():
+        transaction.on_commit(refuse)
+        Order.objects.filter(id=order_id).update(state="paid")
+        job.complete()
+
+
 @hf.job(retry=Retry(max_attempts=3, never=IntegrityError))
 def note_for_nobody(job: Job) -> None:
     with job.transaction():

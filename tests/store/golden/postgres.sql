@@ -1,32 +1,40 @@
 -- enqueue
-insert into holdfast_jobs
-    (id, queue, kind, payload, available_at, created_at, max_attempts
-    )
-values (%(id)s::text::uuid, %(queue)s, %(kind)s, %(payload)s::text::json,
-    statement_timestamp()
-    , statement_timestamp(), %(max_attempts)s
-    )
-on conflict do nothing
-returning
-    case when %(channel)s::text is not null and available_at <= created_at then pg_notify(%(channel)s, queue)::text end;
+with added as (
+    insert into holdfast_jobs
+        (id, queue, kind, payload, available_at, created_at, max_attempts
+        )
+    values (%(id)s::text::uuid, %(queue)s, %(kind)s, %(payload)s::text::json,
+        statement_timestamp()
+        , statement_timestamp(), %(max_attempts)s
+        )
+    on conflict do nothing
+    returning
+        queue, available_at <= created_at as due)
+select
+       case when %(channel)s::text is not null and due then pg_notify(%(channel)s, queue)::text end
+  from added;
 
 -- enqueue (given: priority, key, bucket)
-insert into holdfast_jobs
-    (id, queue, kind, payload, available_at, created_at, max_attempts
-    , priority
-    , key, place
-    , bucket
-    )
-values (%(id)s::text::uuid, %(queue)s, %(kind)s, %(payload)s::text::json,
-    statement_timestamp()
-    , statement_timestamp(), %(max_attempts)s
-    , %(priority)s
-    , %(key)s, nextval('holdfast_places')
-    , %(bucket)s
-    )
-on conflict do nothing
-returning
-    case when %(channel)s::text is not null and available_at <= created_at then pg_notify(%(channel)s, queue)::text end;
+with added as (
+    insert into holdfast_jobs
+        (id, queue, kind, payload, available_at, created_at, max_attempts
+        , priority
+        , key, place
+        , bucket
+        )
+    values (%(id)s::text::uuid, %(queue)s, %(kind)s, %(payload)s::text::json,
+        statement_timestamp()
+        , statement_timestamp(), %(max_attempts)s
+        , %(priority)s
+        , %(key)s, nextval('holdfast_places')
+        , %(bucket)s
+        )
+    on conflict do nothing
+    returning
+        queue, available_at <= created_at as due)
+select
+       case when %(channel)s::text is not null and due then pg_notify(%(channel)s, queue)::text end
+  from added;
 
 -- claim (given: queues)
 update holdfast_jobs j
@@ -67,8 +75,8 @@ update holdfast_jobs j
 returning j.id::text, j.queue, j.kind, j.payload::text, j.headers::text, j.key, j.priority, j.attempts, j.max_attempts,
     j.fence, coalesce(nullif(greatest(j.lease_ms, 0), 0),
         %(lease_ms)s::integer),
-    date_part('epoch', j.available_at) * 1000000, date_part('epoch', j.created_at) * 1000000, j.cancel_requested,
-    j.lapses;
+    date_part('epoch', j.available_at at time zone interval '0') * 1000000,
+    date_part('epoch', j.created_at at time zone interval '0') * 1000000, j.cancel_requested, j.lapses;
 
 -- claim (given: lane_queues, leases, unsuspected)
 update holdfast_jobs j
@@ -107,8 +115,8 @@ returning j.id::text, j.queue, j.kind, j.payload::text, j.headers::text, j.key, 
     j.fence, coalesce(nullif(greatest(j.lease_ms, 0), 0),
         ((select %(leases)s::text::integer[]))[array_position(%(kinds)s::text[], j.kind)],
         %(lease_ms)s::integer),
-    date_part('epoch', j.available_at) * 1000000, date_part('epoch', j.created_at) * 1000000, j.cancel_requested,
-    j.lapses;
+    date_part('epoch', j.available_at at time zone interval '0') * 1000000,
+    date_part('epoch', j.created_at at time zone interval '0') * 1000000, j.cancel_requested, j.lapses;
 
 -- renew
 with held as materialized (
@@ -116,7 +124,8 @@ with held as materialized (
            %(began)s::text::boolean[] as began)
 update holdfast_jobs j
    set lease_expires_at = statement_timestamp()
-           + ((select lease_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond',
+           + coalesce(((select lease_ms from held))[width_bucket(j.id, (select id from held))], 0)
+               * interval '1 millisecond',
        began = j.began or ((select began from held))[width_bucket(j.id, (select id from held))]
  where j.id = any ((select id from held)::uuid[])
    and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
@@ -126,31 +135,33 @@ returning j.id::text, j.cancel_requested;
 -- put_back
 with held as materialized (
     select %(id)s::text::uuid[] as id, %(fence)s::text::bigint[] as fence, %(delay_ms)s::text::bigint[] as delay_ms,
+           array(select statement_timestamp() + u.delay_ms * interval '1 millisecond'
+                   from unnest(%(delay_ms)s::text::bigint[]) as u (delay_ms)) as available_at,
            %(attempts_back)s::text::integer[] as attempts_back, %(error)s::text::jsonb as error,
-           %(lapses)s::text::integer[] as lapses, %(waits_for)s::text[] as waits_for)
-update holdfast_jobs j
-   set state = case when ((select delay_ms from held))[width_bucket(j.id, (select id from held))] is null
-           and ((select waits_for from held))[width_bucket(j.id, (select id from held))] is not null
-           and not j.cancel_requested
-           then 'waiting' else 'pending' end,
-       waits_for = ((select waits_for from held))[width_bucket(j.id, (select id from held))],
-       fence = least(j.fence, 9223372036854775806) + 1,
-       attempts = greatest(j.attempts, 1)
-           - ((select attempts_back from held))[width_bucket(j.id, (select id from held))],
-       lapses = coalesce(((select lapses from held))[width_bucket(j.id, (select id from held))], j.lapses),
-       available_at = coalesce(statement_timestamp()
-           + ((select delay_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond',
-           j.available_at),
-       leased_by = null, leased_at = null, lease_expires_at = null,
-       errors = coalesce(coalesce(j.errors, '[]'::jsonb)
-           || nullif((select error from held) -> (width_bucket(j.id, (select id from held)) - 1), 'null'::jsonb),
-           j.errors)
- where j.id = any ((select id from held)::uuid[])
-   and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
-   and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]
-returning j.id::text, case when %(channel)s::text is not null and j.state <> 'waiting'
-    and coalesce(((select delay_ms from held))[width_bucket(j.id, (select id from held))], 0) = 0
-    then pg_notify(%(channel)s, j.queue)::text end;
+           %(lapses)s::text::integer[] as lapses, %(waits_for)s::text[] as waits_for),
+back as (
+    update holdfast_jobs j
+       set state = case when ((select delay_ms from held))[width_bucket(j.id, (select id from held))] is null
+               and ((select waits_for from held))[width_bucket(j.id, (select id from held))] is not null
+               and not j.cancel_requested
+               then 'waiting' else 'pending' end,
+           waits_for = ((select waits_for from held))[width_bucket(j.id, (select id from held))],
+           fence = least(j.fence, 9223372036854775806) + 1,
+           attempts = greatest(j.attempts, 1)
+               - ((select attempts_back from held))[width_bucket(j.id, (select id from held))],
+           lapses = coalesce(((select lapses from held))[width_bucket(j.id, (select id from held))], j.lapses),
+           available_at = coalesce(((select available_at from held))[width_bucket(j.id, (select id from held))],
+               j.available_at),
+           leased_by = null, leased_at = null, lease_expires_at = null,
+           errors = coalesce(coalesce(j.errors, '[]'::jsonb)
+               || nullif((select error from held) -> (width_bucket(j.id, (select id from held)) - 1), 'null'::jsonb),
+               j.errors)
+     where j.id = any ((select id from held)::uuid[])
+       and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
+       and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]
+    returning j.id, j.queue, j.state <> 'waiting'
+        and coalesce(((select delay_ms from held))[width_bucket(j.id, (select id from held))], 0) = 0 as due)
+select id::text, case when %(channel)s::text is not null and due then pg_notify(%(channel)s, queue)::text end from back;
 
 -- finish (given: whole)
 with held as materialized (select %(id)s::text::uuid[] as id, %(fence)s::text::bigint[] as fence),
@@ -158,7 +169,7 @@ gone as (
     delete from holdfast_jobs j
      where j.id = any ((select id from held)::uuid[])
        and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
-       and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
+       and j.fence = case when (select cardinality(fence) from held) = 1 then (select fence[1] from held)
                      else ((select fence from held))[width_bucket(j.id, (select id from held))] end
     returning j.*, width_bucket(j.id, (select id from held)) as n),
 kept as (
@@ -168,7 +179,7 @@ kept as (
          result, errors, followers, place)
     select id, fence, available_at, created_at, leased_at, statement_timestamp(), attempts, max_attempts,
            lease_ms, replays, priority, bucket,
-           case cardinality(%(outcome)s::text[]) when 1 then (%(outcome)s::text[])[1] else (%(outcome)s::text[])[n] end,
+           case when cardinality(%(outcome)s::text[]) = 1 then (%(outcome)s::text[])[1] else (%(outcome)s::text[])[n] end,
            queue, kind, key, unique_key, leased_by, (%(fingerprint)s::text[])[n], payload, headers, progress,
            (%(result)s::text[])[n]::json,
            case when (%(error)s::text[])[n] is null then errors
@@ -186,7 +197,7 @@ gone as (
     delete from holdfast_jobs j
      where j.id = any ((select id from held)::uuid[])
        and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
-       and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
+       and j.fence = case when (select cardinality(fence) from held) = 1 then (select fence[1] from held)
                      else ((select fence from held))[width_bucket(j.id, (select id from held))] end
     returning j.id),
 noted as (

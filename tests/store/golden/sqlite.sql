@@ -97,7 +97,7 @@ update holdfast_jobs
 
 -- renew
 update holdfast_jobs
-   set lease_expires_at = ? + u.lease_ms * 1000, began = holdfast_jobs.began or u.began
+   set lease_expires_at = ? + coalesce(u.lease_ms, 0) * 1000, began = holdfast_jobs.began or u.began
   from (select key as id, json_extract(value, '$[0]') as fence, json_extract(value, '$[1]') as lease_ms,
                json_extract(value, '$[2]') as began
           from json_each(?)) u

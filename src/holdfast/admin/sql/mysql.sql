@@ -286,9 +286,9 @@ update json_table(:found, '$[*]' columns (id char(36) character set ascii collat
 -- Differs: an assignment sees what those before it have written, so the state comes before what it waits for.
 update json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
  straight_join holdfast_jobs j force index (primary) on j.id = u.id and j.state <> 'leased'
-   set j.priority = coalesce(:priority, j.priority), j.queue = coalesce(:to_queue, j.queue),
-       j.available_at = coalesce(cast(:run_at as datetime(6)), :now + interval :delay_ms * 1000 microsecond,
-           j.available_at)
+   set j.priority = coalesce(:priority, j.priority), j.queue = coalesce(:to_queue, j.queue)
+       , j.available_at = cast(:run_at as datetime(6))  -- when run_at
+       , j.available_at = :now + interval :delay_ms * 1000 microsecond  -- when delay_ms
        -- when joins_anew:
        , j.state = case when j.waits_for = 'line' then 'pending' else j.state end,
        j.waits_for = nullif(j.waits_for, 'line'), j.followers = nullif(j.followers & ~ :mask, 0)
@@ -423,6 +423,11 @@ select w.name
 
 -- listeners: read the sessions in which workers listen for wake-ups.
 -- Differs: nobody listens; workers poll.
+select null from dual where false;
+
+-- standbys: tell whether the server takes no writes, and whether commits wait for a standby; count those that follow.
+-- All of them, those that commits wait for, and those of which this role may not see more.
+-- Differs: replicas are not looked at.
 select null from dual where false;
 
 -- database_file: read the path of the file that holds the tables.

@@ -208,11 +208,13 @@ select id::text, state, queue, kind, key, leased_by, waits_for, fence, followers
  order by id;
 
 -- run_now: make a pending or waiting job due, and wake its queue's workers at commit.
-update holdfast_jobs
-   set available_at = case when state = 'waiting' then :now else least(available_at, :now) end,
-       state = 'pending', waits_for = null
- where id = :id and state <> 'leased'
-returning queue, kind, case when :channel::text is not null then pg_notify(:channel, queue)::text end;
+with changed as (
+    update holdfast_jobs
+       set available_at = least(case when state = 'waiting' then null else available_at end, :now),
+           state = 'pending', waits_for = null
+     where id = :id and state <> 'leased'
+    returning queue, kind)
+select queue, kind, case when :channel::text is not null then pg_notify(:channel, queue)::text end from changed;
 
 -- cancel_pending: move pending and waiting jobs to the finished table as cancelled.
 -- A claim that came first leaves nothing to move. The finished row of a job that lives a second time stays as it was.
@@ -233,24 +235,30 @@ kept as (
 select id::text, queue, kind, key, fence, followers from gone order by id;
 
 -- cancel_leased: ask the holders of jobs to stop.
-update holdfast_jobs set cancel_requested = true
- where id = any ((select :ids::text::uuid[])::uuid[]) and state = 'leased'
-returning id::text, queue, kind, leased_by, fence,
-    case when :channel::text is not null then pg_notify(:channel, queue)::text end;
+with asked as (
+    update holdfast_jobs set cancel_requested = true
+     where id = any ((select :ids::text::uuid[])::uuid[]) and state = 'leased'
+    returning id, queue, kind, leased_by, fence)
+select id::text, queue, kind, leased_by, fence,
+       case when :channel::text is not null then pg_notify(:channel, queue)::text end
+  from asked;
 
 -- change_live: change what is said of jobs that nobody holds and whose rows are locked; wake their queues at commit.
 -- With `joins_anew`, they stand in no line any more, and no lease of theirs counts anywhere.
-update holdfast_jobs
-   set priority = coalesce(:priority::smallint, priority), queue = coalesce(:to_queue::text, queue),
-       available_at = coalesce(:run_at::text::timestamptz, :now + :delay_ms::bigint * interval '1 millisecond',
-           available_at)
-       -- when joins_anew:
-       , state = case when waits_for = 'line' then 'pending' else state end,
-       waits_for = nullif(waits_for, 'line'), followers = nullif(followers & ~ :mask::integer, 0)
-       -- end
- where id = any ((select :ids::text::uuid[])::uuid[]) and state <> 'leased'
-returning case when :channel::text is not null and state = 'pending' and available_at <= :now
-    then pg_notify(:channel, queue)::text end;
+with changed as (
+    update holdfast_jobs
+       set priority = coalesce(:priority::smallint, priority), queue = coalesce(:to_queue::text, queue)
+           , available_at = :run_at::text::timestamptz  -- when run_at
+           , available_at = :now + :delay_ms::bigint * interval '1 millisecond'  -- when delay_ms
+           -- when joins_anew:
+           , state = case when waits_for = 'line' then 'pending' else state end,
+           waits_for = nullif(waits_for, 'line'), followers = nullif(followers & ~ :mask::integer, 0)
+           -- end
+     where id = any ((select :ids::text::uuid[])::uuid[]) and state <> 'leased'
+    returning queue, state, available_at)
+select case when :channel::text is not null and state = 'pending' and available_at <= :now
+            then pg_notify(:channel, queue)::text end
+  from changed;
 
 -- finished_pick: lock finished jobs for an action by hand, the oldest first; `when` as in jobs_list.
 -- No SKIP LOCKED: a second replay waits for the first and goes on behind it, and both lock in the order of ids.
@@ -380,6 +388,16 @@ select pid, state, host(client_addr), backend_start, extract(epoch from clock_ti
   from pg_stat_activity
  where datname = current_database() and application_name = 'holdfast-listener'
  order by backend_start, pid;
+
+-- standbys: tell whether the server takes no writes, and whether commits wait for a standby; count those that follow.
+-- All of them, those that commits wait for, and those of which this role may not see more.
+select current_setting('transaction_read_only') = 'on',
+       current_setting('synchronous_standby_names') <> ''
+           and current_setting('synchronous_commit') not in ('off', 'local'),
+       count(*), count(*) filter (where sync_state in ('sync', 'quorum')), count(*) filter (where sync_state is null)
+  from pg_stat_replication r
+ where state is distinct from 'backup' and not exists (
+    select from pg_replication_slots s where s.active_pid = r.pid and s.slot_type = 'logical');
 
 -- database_file: read the path of the file that holds the tables.
 select null::text;

@@ -248,8 +248,9 @@ returning cast(id as blob), cast(queue as blob), cast(kind as blob), cast(leased
 -- With `joins_anew`, they stand in no line any more, and no lease of theirs counts anywhere.
 -- Differs: times are numbers, and there is nothing to notify.
 update holdfast_jobs
-   set priority = coalesce(:priority, priority), queue = coalesce(:to_queue, queue),
-       available_at = coalesce(:run_at, :now + :delay_ms * 1000, available_at)
+   set priority = coalesce(:priority, priority), queue = coalesce(:to_queue, queue)
+       , available_at = :run_at  -- when run_at
+       , available_at = :now + :delay_ms * 1000  -- when delay_ms
        -- when joins_anew:
        , state = case when waits_for = 'line' then 'pending' else state end,
        waits_for = nullif(waits_for, 'line'), followers = nullif(followers & ~ :mask, 0)
@@ -360,6 +361,11 @@ select w.name
 
 -- listeners: read the sessions in which workers listen for wake-ups.
 -- Differs: nobody listens; workers watch PRAGMA data_version.
+select null where false;
+
+-- standbys: tell whether the server takes no writes, and whether commits wait for a standby; count those that follow.
+-- All of them, those that commits wait for, and those of which this role may not see more.
+-- Differs: a file has none.
 select null where false;
 
 -- database_file: read the path of the file that holds the tables.

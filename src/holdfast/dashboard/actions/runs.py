@@ -13,6 +13,7 @@ from holdfast.dashboard.talk import Talk
 from holdfast.dashboard.visit import Visit
 from holdfast.errors import ConfigError
 from holdfast.flow import Steps, flow
+from holdfast.placing import where_id_is
 from holdfast.runs import Letter, RunView
 from holdfast.values.ids import new_id
 from holdfast.workflows import letter, stop_letter
@@ -65,6 +66,7 @@ def signal(visit: Visit) -> Talk[Outcome]:
     return Outcome(f"signal {name} was sent to {key}", links=_links(visit))
 
 
+@where_id_is
 @flow
 def _sent(key: str, workflow: str | None, sent: Letter, action: str, actor: str) -> Steps[bool]:
     """Put a letter into the inbox of a run, with its audit line. Safe to repeat: a letter has an id."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.admin import shard_of
 from holdfast.dashboard.http import Response
 from holdfast.dashboard.redaction import Redaction
 from holdfast.dashboard.rendering import render
@@ -13,6 +14,7 @@ from holdfast.dashboard.talk import Talk, look
 from holdfast.dashboard.visit import Visit
 from holdfast.life.listing import Family
 from holdfast.runs import RUN_HEADER
+from holdfast.store import Shards
 from holdfast.values.reserved import is_route, route_of
 from holdfast.values.views import AuditLine, JobView, decoded
 
@@ -38,6 +40,9 @@ def page(visit: Visit) -> Talk[Response]:
     audit = yield from look(place.store, place.desk.audit(row.id, dead=dead))
     reading = place.desk.family(row)
     family = None if reading is None else (yield from look(place.store, reading))
+    shard = None
+    if not place.name and isinstance(place.store, Shards):
+        shard = yield from look(place.store, shard_of(row.id))
     shows = visit.setting.redaction
     headers = row.headers if isinstance(row.headers, dict) else {}
     return render(
@@ -47,6 +52,7 @@ def page(visit: Visit) -> Talk[Response]:
         place=place,
         job=row,
         dead=dead,
+        shard=shard,
         story=story(row, audit, shows),
         family=family if family is not None and _is_someone(family) else None,
         payload=shows.shown(decoded(row.payload), "payload"),

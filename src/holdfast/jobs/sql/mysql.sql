@@ -153,14 +153,14 @@ select u.n, j.id
 -- On a key that another transaction is taking, this waits for it: nobody can miss a key that then commits.
 -- Differs: assignments see those before them, so the end of the window is written last.
 insert into holdfast_keys (scope, `key`, job_id, expires_at)
-select u.scope, u.`key`, u.job_id, :now + interval u.window_ms * 1000 microsecond
+select u.scope, u.`key`, u.job_id, :now + interval :window_ms * 1000 microsecond
   from json_table(:batch, '$[*]' columns (
         scope longtext character set utf8mb4 path '$[0]', `key` longtext character set utf8mb4 path '$[1]',
-        job_id char(36) character set ascii collate ascii_bin path '$[2]', window_ms bigint path '$[3]')) u
+        job_id char(36) character set ascii collate ascii_bin path '$[2]')) u
 on duplicate key update
     job_id = if(holdfast_keys.expires_at <= :now, u.job_id, holdfast_keys.job_id),
     expires_at = if(holdfast_keys.expires_at <= :now,
-        :now + interval u.window_ms * 1000 microsecond, holdfast_keys.expires_at);
+        :now + interval :window_ms * 1000 microsecond, holdfast_keys.expires_at);
 
 -- keys_find: read which job holds each key, with the place of the key in the batch.
 -- Differs: a locking read, as in unique_find.
@@ -614,3 +614,11 @@ select value from holdfast_meta where `key` = :name;
 -- position_write: note how far a stream has been received; what others have noted beyond that stays.
 insert into holdfast_meta (`key`, value) values (:name, :position)
 on duplicate key update value = greatest(holdfast_meta.value, :position);
+
+-- live_buckets: tell which of these buckets have live jobs.
+select distinct bucket from holdfast_jobs
+ where bucket in (:buckets)
+   and not queue in (:apart);
+
+-- live_queues: tell which of these queues have live jobs.
+select distinct queue from holdfast_jobs where queue in (:queues);

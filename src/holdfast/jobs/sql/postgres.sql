@@ -8,6 +8,10 @@
 -- by halving its sorted ids (width_bucket); the id must then be there, so that a batch in a wrong order writes nothing.
 -- A join with the batch is what the planner gets wrong when statistics were gathered at a bad moment: it read the whole
 -- table, or compared each row with each (2,000 rows took 2 seconds, and once 500 did).
+-- Citus takes fewer forms than PostgreSQL (docs/scale.md says which, tests/store/test_citus_forms.py reads each
+-- statement): CASE and COALESCE of a write, RETURNING and ON CONFLICT ask no clock and notify nobody, a column is not
+-- added to a clock's time, and CASE names its conditions. `at time zone interval '0'` is UTC: what is reckoned there
+-- depends on no setting of the session, and PostgreSQL knows it.
 
 -- enqueue: add one job, and wake its queue's workers at commit.
 -- An id that is there adds nothing, so a lost reply to COMMIT may be answered by running it again; `take_back` sees to
@@ -16,34 +20,39 @@
 -- otherwise.
 -- A job with a unique key answers with its id if it was added: a look at the table would see the caller's snapshot.
 -- A job with a key gets its place in line (see `lines`): no row that others write is touched, so nobody waits here.
-insert into holdfast_jobs
-    (id, queue, kind, payload, available_at, created_at, max_attempts
-    , priority  -- when priority
-    , headers  -- when headers
-    , lease_ms  -- when lease_ms
-    , key, place  -- when key
-    , bucket  -- when bucket
-    , unique_key  -- when unique_key
-    , followers  -- when followers
-    )
-values (:id::text::uuid, :queue, :kind, :payload::text::json,
-    coalesce(:run_at::text::timestamptz,  -- when run_at
-    :now
-        + :delay_ms::bigint * interval '1 millisecond'  -- when delay_ms
-    )  -- when run_at
-    , :now, :max_attempts
-    , :priority  -- when priority
-    , :headers::text::json  -- when headers
-    , :lease_ms  -- when lease_ms
-    , :key, nextval('holdfast_places')  -- when key
-    , :bucket  -- when bucket
-    , :unique_key  -- when unique_key
-    , :followers  -- when followers
-    )
-on conflict do nothing
-returning
-    id::text,  -- when unique_key
-    case when :channel::text is not null and available_at <= created_at then pg_notify(:channel, queue)::text end;
+with added as (
+    insert into holdfast_jobs
+        (id, queue, kind, payload, available_at, created_at, max_attempts
+        , priority  -- when priority
+        , headers  -- when headers
+        , lease_ms  -- when lease_ms
+        , key, place  -- when key
+        , bucket  -- when bucket
+        , unique_key  -- when unique_key
+        , followers  -- when followers
+        )
+    values (:id::text::uuid, :queue, :kind, :payload::text::json,
+        coalesce(:run_at::text::timestamptz,  -- when run_at
+        :now
+            + :delay_ms::bigint * interval '1 millisecond'  -- when delay_ms
+        )  -- when run_at
+        , :now, :max_attempts
+        , :priority  -- when priority
+        , :headers::text::json  -- when headers
+        , :lease_ms  -- when lease_ms
+        , :key, nextval('holdfast_places')  -- when key
+        , :bucket  -- when bucket
+        , :unique_key  -- when unique_key
+        , :followers  -- when followers
+        )
+    on conflict do nothing
+    returning
+        id,  -- when unique_key
+        queue, available_at <= created_at as due)
+select
+       id::text,  -- when unique_key
+       case when :channel::text is not null and due then pg_notify(:channel, queue)::text end
+  from added;
 
 -- enqueue_alike: add a batch of jobs that differ in id and payload only, and wake their queue once at commit.
 with added as (
@@ -111,14 +120,15 @@ with added as (
         , followers  -- when followers
         )
     select u.id,
-           case cardinality(:queue::text[]) when 1 then (:queue::text[])[1] else u.queue end,
-           case cardinality(:kind::text[]) when 1 then (:kind::text[])[1] else u.kind end,
+           case when cardinality(:queue::text[]) = 1 then (:queue::text[])[1] else u.queue end,
+           case when cardinality(:kind::text[]) = 1 then (:kind::text[])[1] else u.kind end,
            u.payload::json, u.headers::json,
-           case cardinality(:priority::smallint[]) when 1 then (:priority::smallint[])[1] else u.priority end,
+           case when cardinality(:priority::smallint[]) = 1 then (:priority::smallint[])[1] else u.priority end,
            coalesce(u.run_at, :now + interval '1 millisecond'
-               * case cardinality(:delay_ms::bigint[]) when 1 then (:delay_ms::bigint[])[1] else u.delay_ms end),
+               * case when cardinality(:delay_ms::bigint[]) = 1 then (:delay_ms::bigint[])[1] else u.delay_ms end),
            :now,
-           case cardinality(:max_attempts::integer[]) when 1 then (:max_attempts::integer[])[1] else u.max_attempts end,
+           case when cardinality(:max_attempts::integer[]) = 1 then (:max_attempts::integer[])[1]
+                else u.max_attempts end,
            u.lease_ms, u.key, case when u.key is not null then nextval('holdfast_places') end, u.bucket, u.unique_key
            , :followers::integer  -- when followers
       from unnest(:id::text::uuid[], :queue::text[], :kind::text[], :payload::text[], :headers::text[],
@@ -165,12 +175,13 @@ select u.n, j.id::text
 -- Answers with the jobs that took one, and those are not read again: a caller's REPEATABLE READ still sees who held a
 -- key before.
 -- On a key that another transaction is taking, this waits for it: nobody can miss a key that then commits.
+-- Differs: what ends a window after now is past it, because `on conflict` may not ask for the time (see the head).
 insert into holdfast_keys (scope, key, job_id, expires_at)
-select u.scope, u.key, u.job_id, :now + u.window_ms * interval '1 millisecond'
-  from unnest(:scope::text[], :key::text[], :job_id::text::uuid[], :window_ms::text::bigint[])
-       as u (scope, key, job_id, window_ms)
+select u.scope, u.key, u.job_id, :now + :window_ms::bigint * interval '1 millisecond'
+  from unnest(:scope::text[], :key::text[], :job_id::text::uuid[]) as u (scope, key, job_id)
 on conflict (scope, key) do update set job_id = excluded.job_id, expires_at = excluded.expires_at
- where holdfast_keys.expires_at <= :now
+ where holdfast_keys.expires_at at time zone interval '0'
+       <= excluded.expires_at at time zone interval '0' - :window_ms::bigint * interval '1 millisecond'
 returning job_id::text;
 
 -- keys_find: read which job holds each key, with the place of the key in the batch.
@@ -199,7 +210,9 @@ with taken as (
       from unnest(:kind::text[], :key::text[], :job_id::text::uuid[]) as u (kind, key, job_id)
     on conflict (kind, key) do update set
         latest = excluded.latest,  -- when fresh
-        changed_at = case when d.changed_at < :now - interval '1 minute' then :now else d.changed_at end
+        changed_at = case when d.changed_at at time zone interval '0'
+                < excluded.changed_at at time zone interval '0' - interval '1 minute'
+            then excluded.changed_at else d.changed_at end
     returning kind, key, job_id, latest)
 select u.n, t.job_id::text, t.latest::text
   from unnest(:kind::text[], :key::text[]) with ordinality as u (kind, key, n)
@@ -214,18 +227,22 @@ select u.n, d.job_id::text, d.latest::text
 -- One that is due keeps its place, or a stream of calls would send it behind the others again and again.
 -- One with a key is left alone once it is due: it may stand in a line, whose claims would wait for the caller.
 -- No predicate here matches the index of pending jobs: the planner must find them by primary key.
-update holdfast_jobs j
-   set payload = u.payload::json, headers = u.headers::json,
-       available_at = case when j.available_at > :now
-           then greatest(:now, least(:now + u.wait_ms * interval '1 millisecond',
-                                     j.created_at + u.max_wait_ms * interval '1 millisecond'))
-           else j.available_at end
-  from unnest(:job_id::text::uuid[], :payload::text[], :headers::text[], :wait_ms::text::bigint[],
-              :max_wait_ms::text::bigint[]) as u (job_id, payload, headers, wait_ms, max_wait_ms)
- where j.id = any ((select :ids::text::uuid[])::uuid[]) and j.id = u.job_id
-   and j.fence = 0 and j.state not in ('leased', 'waiting') and (j.key is null or j.available_at > :now)
-returning case when :channel::text is not null and j.available_at <= :now then pg_notify(:channel, j.queue)::text end,
-    j.id::text;
+with changed as (
+    update holdfast_jobs j
+       set payload = u.payload::json, headers = u.headers::json,
+           available_at = case when j.available_at > u.now
+               then greatest(u.now, least(u.until, (j.created_at at time zone interval '0'
+                   + u.max_wait_ms * interval '1 millisecond') at time zone interval '0'))
+               else j.available_at end
+      from (select u.job_id, u.payload, u.headers, u.max_wait_ms, :now as now,
+                   :now + u.wait_ms * interval '1 millisecond' as until
+              from unnest(:job_id::text::uuid[], :payload::text[], :headers::text[], :wait_ms::text::bigint[],
+                          :max_wait_ms::text::bigint[]) as u (job_id, payload, headers, wait_ms, max_wait_ms)
+            offset 0) u
+     where j.id = any ((select :ids::text::uuid[])::uuid[]) and j.id = u.job_id
+       and j.fence = 0 and j.state not in ('leased', 'waiting') and (j.key is null or j.available_at > u.now)
+    returning j.id, j.queue, j.available_at <= u.now as due)
+select case when :channel::text is not null and due then pg_notify(:channel, queue)::text end, id::text from changed;
 
 -- debounce_point: let debounce keys name these jobs, and say which call did that.
 update holdfast_debounces d
@@ -303,8 +320,8 @@ returning j.id::text, j.queue, j.kind, j.payload::text, j.headers::text, j.key, 
     j.fence, coalesce(nullif(greatest(j.lease_ms, 0), 0),
         ((select :leases::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
         :lease_ms::integer),
-    date_part('epoch', j.available_at) * 1000000, date_part('epoch', j.created_at) * 1000000, j.cancel_requested,
-    j.lapses;
+    date_part('epoch', j.available_at at time zone interval '0') * 1000000,
+    date_part('epoch', j.created_at at time zone interval '0') * 1000000, j.cancel_requested, j.lapses;
 
 -- renew: put the end of held leases off, note whose handler has begun, and tell who was asked to stop.
 with held as materialized (
@@ -312,7 +329,8 @@ with held as materialized (
            :began::text::boolean[] as began)
 update holdfast_jobs j
    set lease_expires_at = :now
-           + ((select lease_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond',
+           + coalesce(((select lease_ms from held))[width_bucket(j.id, (select id from held))], 0)
+               * interval '1 millisecond',
        began = j.began or ((select began from held))[width_bucket(j.id, (select id from held))]
  where j.id = any ((select id from held)::uuid[])
    and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
@@ -336,42 +354,46 @@ select id::text, replays, date_part('epoch', :now) * 1000000
 -- bind: once
 with held as materialized (
     select :id::text::uuid[] as id, :fence::text::bigint[] as fence, :delay_ms::text::bigint[] as delay_ms,
+           array(select :now + u.delay_ms * interval '1 millisecond'
+                   from unnest(:delay_ms::text::bigint[]) as u (delay_ms)) as available_at,
            :attempts_back::text::integer[] as attempts_back, :error::text::jsonb as error,
-           :lapses::text::integer[] as lapses, :waits_for::text[] as waits_for)
-update holdfast_jobs j
-   set state = case when ((select delay_ms from held))[width_bucket(j.id, (select id from held))] is null
-           and ((select waits_for from held))[width_bucket(j.id, (select id from held))] is not null
-           and not j.cancel_requested
-           then 'waiting' else 'pending' end,
-       waits_for = ((select waits_for from held))[width_bucket(j.id, (select id from held))],
-       fence = least(j.fence, 9223372036854775806) + 1,
-       attempts = greatest(j.attempts, 1)
-           - ((select attempts_back from held))[width_bucket(j.id, (select id from held))],
-       lapses = coalesce(((select lapses from held))[width_bucket(j.id, (select id from held))], j.lapses),
-       available_at = coalesce(:now
-           + ((select delay_ms from held))[width_bucket(j.id, (select id from held))] * interval '1 millisecond',
-           j.available_at),
-       leased_by = null, leased_at = null, lease_expires_at = null,
-       errors = coalesce(coalesce(j.errors, '[]'::jsonb)
-           || nullif((select error from held) -> (width_bucket(j.id, (select id from held)) - 1), 'null'::jsonb),
-           j.errors)
- where j.id = any ((select id from held)::uuid[])
-   and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
-   and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]
-   and j.followers is null  -- when unfollowed
-   and j.followers = :bits::integer  -- when bits
-returning j.id::text, case when :channel::text is not null and j.state <> 'waiting'
-    and coalesce(((select delay_ms from held))[width_bucket(j.id, (select id from held))], 0) = 0
-    then pg_notify(:channel, j.queue)::text end;
+           :lapses::text::integer[] as lapses, :waits_for::text[] as waits_for),
+back as (
+    update holdfast_jobs j
+       set state = case when ((select delay_ms from held))[width_bucket(j.id, (select id from held))] is null
+               and ((select waits_for from held))[width_bucket(j.id, (select id from held))] is not null
+               and not j.cancel_requested
+               then 'waiting' else 'pending' end,
+           waits_for = ((select waits_for from held))[width_bucket(j.id, (select id from held))],
+           fence = least(j.fence, 9223372036854775806) + 1,
+           attempts = greatest(j.attempts, 1)
+               - ((select attempts_back from held))[width_bucket(j.id, (select id from held))],
+           lapses = coalesce(((select lapses from held))[width_bucket(j.id, (select id from held))], j.lapses),
+           available_at = coalesce(((select available_at from held))[width_bucket(j.id, (select id from held))],
+               j.available_at),
+           leased_by = null, leased_at = null, lease_expires_at = null,
+           errors = coalesce(coalesce(j.errors, '[]'::jsonb)
+               || nullif((select error from held) -> (width_bucket(j.id, (select id from held)) - 1), 'null'::jsonb),
+               j.errors)
+     where j.id = any ((select id from held)::uuid[])
+       and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
+       and j.fence = ((select fence from held))[width_bucket(j.id, (select id from held))]
+       and j.followers is null  -- when unfollowed
+       and j.followers = :bits::integer  -- when bits
+    returning j.id, j.queue, j.state <> 'waiting'
+        and coalesce(((select delay_ms from held))[width_bucket(j.id, (select id from held))], 0) = 0 as due)
+select id::text, case when :channel::text is not null and due then pg_notify(:channel, queue)::text end from back;
 
 -- wake: make jobs due that wait for something, and wake their queues' workers at commit.
 -- A leased job may still say what it waited for before: it waits for nothing now.
-update holdfast_jobs
-   set available_at = case when state = 'waiting' then :now else least(available_at, :now) end,
-       state = 'pending', waits_for = null
- where id = any ((select :ids::text::uuid[])::uuid[]) and state <> 'leased' and waits_for is not null
-   and waits_for = :waits_for  -- when waits_for
-returning id::text, case when :channel::text is not null then pg_notify(:channel, queue)::text end;
+with woken as (
+    update holdfast_jobs
+       set available_at = least(case when state = 'waiting' then null else available_at end, :now),
+           state = 'pending', waits_for = null
+     where id = any ((select :ids::text::uuid[])::uuid[]) and state <> 'leased' and waits_for is not null
+       and waits_for = :waits_for  -- when waits_for
+    returning id, queue)
+select id::text, case when :channel::text is not null then pg_notify(:channel, queue)::text end from woken;
 
 -- finish: move leased jobs to the finished table with their outcome.
 -- What is the same for all comes as an array of one, or of none for NULL: a text is found in an array by walking to it.
@@ -384,7 +406,7 @@ gone as (
     delete from holdfast_jobs j
      where j.id = any ((select id from held)::uuid[])
        and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
-       and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
+       and j.fence = case when (select cardinality(fence) from held) = 1 then (select fence[1] from held)
                      else ((select fence from held))[width_bucket(j.id, (select id from held))] end
        and j.followers is null  -- when unfollowed
        and j.followers = :bits::integer  -- when bits
@@ -396,7 +418,7 @@ kept as (
          result, errors, followers, place)
     select id, fence, available_at, created_at, leased_at, :now, attempts, max_attempts,
            lease_ms, replays, priority, bucket,
-           case cardinality(:outcome::text[]) when 1 then (:outcome::text[])[1] else (:outcome::text[])[n] end,
+           case when cardinality(:outcome::text[]) = 1 then (:outcome::text[])[1] else (:outcome::text[])[n] end,
            queue, kind, key, unique_key, leased_by, (:fingerprint::text[])[n], payload, headers, progress,
            (:result::text[])[n]::json,
            case when (:error::text[])[n] is null then errors
@@ -419,7 +441,7 @@ gone as (
     delete from holdfast_jobs j
      where j.id = any ((select id from held)::uuid[])
        and j.id = ((select id from held))[width_bucket(j.id, (select id from held))]
-       and j.fence = case (select cardinality(fence) from held) when 1 then (select fence[1] from held)
+       and j.fence = case when (select cardinality(fence) from held) = 1 then (select fence[1] from held)
                      else ((select fence from held))[width_bucket(j.id, (select id from held))] end
        and j.followers is null  -- when unfollowed
        and j.followers = :bits::integer  -- when bits
@@ -594,3 +616,11 @@ select value from holdfast_meta where key = :name;
 -- position_write: note how far a stream has been received; what others have noted beyond that stays.
 insert into holdfast_meta (key, value) values (:name, :position)
 on conflict (key) do update set value = greatest(holdfast_meta.value, excluded.value);
+
+-- live_buckets: tell which of these buckets have live jobs.
+select distinct bucket from holdfast_jobs
+ where bucket = any ((select :buckets::text::smallint[])::smallint[])
+   and not queue = any ((select :apart::text[])::text[]);
+
+-- live_queues: tell which of these queues have live jobs.
+select distinct queue from holdfast_jobs where queue = any ((select :queues::text[])::text[]);

@@ -120,7 +120,7 @@ select u.key + 1, cast(j.id as blob)
 -- Differs: "where true" keeps the parser from reading ON CONFLICT as a join condition.
 insert into holdfast_keys (scope, key, job_id, expires_at)
 select json_extract(u.value, '$[0]'), json_extract(u.value, '$[1]'), json_extract(u.value, '$[2]'),
-       :now + json_extract(u.value, '$[3]') * 1000
+       :now + :window_ms * 1000
   from json_each(:batch) u
  where true
 on conflict (scope, key) do update set job_id = excluded.job_id, expires_at = excluded.expires_at
@@ -243,7 +243,7 @@ update holdfast_jobs
 -- renew: put the end of held leases off, note whose handler has begun, and tell who was asked to stop.
 -- bind: held
 update holdfast_jobs
-   set lease_expires_at = :now + u.lease_ms * 1000, began = holdfast_jobs.began or u.began
+   set lease_expires_at = :now + coalesce(u.lease_ms, 0) * 1000, began = holdfast_jobs.began or u.began
   from (select key as id, json_extract(value, '$[0]') as fence, json_extract(value, '$[1]') as lease_ms,
                json_extract(value, '$[2]') as began
           from json_each(:batch)) u
@@ -262,6 +262,7 @@ select id, replays, :now from holdfast_jobs where id in (select value from json_
 -- Or to park them (what they wait for, attempt back): with a delay they are due by then at the latest, without one they
 -- wait.
 -- The fence rises here too, so that the holder of the lease can no longer write.
+-- Differs: PostgreSQL's has a form that Citus takes.
 -- bind: held
 update holdfast_jobs
    set state = case when u.delay_ms is null
@@ -289,6 +290,7 @@ returning id;
 
 -- wake: make jobs due that wait for something.
 -- A leased job may still say what it waited for before: it waits for nothing now.
+-- Differs: PostgreSQL's has a form that Citus takes.
 update holdfast_jobs
    set available_at = case when state = 'waiting' then :now else min(available_at, :now) end,
        state = 'pending', waits_for = null
@@ -503,3 +505,11 @@ select value from holdfast_meta where key = :name;
 -- Differs: MAX with two arguments is the greatest here.
 insert into holdfast_meta (key, value) values (:name, :position)
 on conflict (key) do update set value = max(value, excluded.value);
+
+-- live_buckets: tell which of these buckets have live jobs.
+select distinct bucket from holdfast_jobs
+ where bucket in (select value from json_each(:buckets))
+   and not queue in (select value from json_each(:apart));
+
+-- live_queues: tell which of these queues have live jobs.
+select distinct queue from holdfast_jobs where queue in (select value from json_each(:queues));

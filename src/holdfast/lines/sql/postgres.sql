@@ -155,8 +155,8 @@ returning j.id::text, j.queue, j.kind, j.payload::text, j.headers::text, j.key, 
     j.fence, coalesce(nullif(greatest(j.lease_ms, 0), 0),
         ((select :leases::text::integer[]))[array_position(:kinds::text[], j.kind)],  -- when leases
         :lease_ms::integer),
-    date_part('epoch', j.available_at) * 1000000, date_part('epoch', j.created_at) * 1000000, j.cancel_requested,
-    j.lapses;
+    date_part('epoch', j.available_at at time zone interval '0') * 1000000,
+    date_part('epoch', j.created_at at time zone interval '0') * 1000000, j.cancel_requested, j.lapses;
 
 -- line_park: let jobs wait for their line.
 -- The state is asked for without a match of the index of pending jobs: PostgreSQL 17 and before would read all of it.
@@ -165,7 +165,8 @@ update holdfast_jobs set state = 'waiting', waits_for = 'line'
 
 -- line_call: make the next jobs of lines due, after a while where their key has a rate.
 update holdfast_jobs j
-   set state = 'pending', waits_for = null, available_at = :now + u.delay_us * interval '1 microsecond',
+   set state = 'pending', waits_for = null,
+       available_at = :now + coalesce(u.delay_us, 0) * interval '1 microsecond',
        followers = coalesce(j.followers, 0) | :bit::integer
   from unnest((select :id::text::uuid[]), (select :delay_us::text::bigint[])) as u (id, delay_us)
  where j.id = u.id and j.state <> 'leased';
@@ -234,12 +235,15 @@ with recursive hop as (
 select queue from hop where queue is not null;
 
 -- line_wake: make everything due that waits for these lines, and wake their queue.
-update holdfast_jobs set state = 'pending', waits_for = null
- where id = any (array(
-    select id from holdfast_jobs
-     where queue = :queue and key = any ((select :keys::text[])::text[]) and state = 'waiting' and waits_for = 'line'
-     limit :limit))
-returning id::text, case when :channel::text is not null then pg_notify(:channel, queue)::text end;
+with woken as (
+    update holdfast_jobs set state = 'pending', waits_for = null
+     where id = any (array(
+        select id from holdfast_jobs
+         where queue = :queue and key = any ((select :keys::text[])::text[]) and state = 'waiting'
+           and waits_for = 'line'
+         limit :limit))
+    returning id, queue)
+select id::text, case when :channel::text is not null then pg_notify(:channel, queue)::text end from woken;
 
 -- lines_list: read lines for people.
 select l.queue, l.key, l.held, date_part('epoch', l.stopped_at) * 1000000, l.stopped_for::text, l.called::text,

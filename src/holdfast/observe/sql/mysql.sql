@@ -3,9 +3,13 @@
 -- What differs throughout is said at the head of jobs/sql/mysql.sql.
 -- Nothing here reads a whole queue or all finished rows: each count stops at :limit rows.
 
--- stats_add: note what was counted just now. An id that is there adds nothing, so it may be repeated.
+-- stats_add: note what was counted just now.
+-- It may be repeated: an id that is there adds nothing, nor does that of the
+-- row that the worker's last beat has written, which may be merged since.
 insert into holdfast_stats (id, span, slot, worker, data)
-values (:id, :span, timestampdiff(second, '1970-01-01', :now), :worker, :data)
+select :id, :span, timestampdiff(second, '1970-01-01', :now), :worker, :data
+  from dual
+ where not exists (select 1 from holdfast_workers where id = :worker and counted = :id)
 on duplicate key update span = holdfast_stats.span;
 
 -- stats_keep: note what was merged, at its slot.

@@ -3,9 +3,12 @@
 -- What differs throughout is said at the head of jobs/sql/postgres.sql.
 -- Nothing here reads a whole queue or all finished rows: each count stops at :limit rows.
 
--- stats_add: note what was counted just now. An id that is there adds nothing, so it may be repeated.
+-- stats_add: note what was counted just now.
+-- It may be repeated: an id that is there adds nothing, nor does that of the
+-- row that the worker's last beat has written, which may be merged since.
 insert into holdfast_stats (id, span, slot, worker, data)
-values (:id, :span, floor(extract(epoch from :now))::bigint, :worker, :data)
+select :id::text::uuid, :span::integer, floor(extract(epoch from :now))::bigint, :worker::text, :data::text::json
+ where not exists (select 1 from holdfast_workers where id = :worker::text and counted = :id::text::uuid)
 on conflict do nothing;
 
 -- stats_keep: note what was merged, at its slot.

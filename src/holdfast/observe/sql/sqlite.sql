@@ -3,10 +3,13 @@
 -- What differs throughout is said at the head of jobs/sql/sqlite.sql.
 -- Nothing here reads a whole queue or all finished rows: each count stops at :limit rows.
 
--- stats_add: note what was counted just now. An id that is there adds nothing, so it may be repeated.
+-- stats_add: note what was counted just now.
+-- It may be repeated: an id that is there adds nothing, nor does that of the
+-- row that the worker's last beat has written, which may be merged since.
 -- Differs: a time is a number of microseconds.
 insert into holdfast_stats (id, span, slot, worker, data)
-values (:id, :span, :now / 1000000, :worker, :data)
+select :id, :span, :now / 1000000, :worker, :data
+ where not exists (select 1 from holdfast_workers where id = :worker and counted = :id)
 on conflict do nothing;
 
 -- stats_keep: note what was merged, at its slot.

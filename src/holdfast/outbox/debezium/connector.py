@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote, urlsplit
-
+from holdfast.errors import ConfigError
 from holdfast.outbox.debezium.table import EventTable
+from holdfast.values import urls
 
+FILL_IN = "FILL-IN"
 POSTGRES = "io.debezium.connector.postgresql.PostgresConnector"
 MYSQL = "io.debezium.connector.mysql.MySqlConnector"
 MARIADB = "io.debezium.connector.mariadb.MariaDbConnector"
@@ -29,21 +30,24 @@ _HEADERS = {
 
 
 def connector(table: EventTable, url: str, dialect: str, *, name: str, topic: str, schema: str) -> dict[str, str]:
-    """Return the settings of a connector; the password is left to be filled in.
+    """Return the settings of a connector; the password is left to be filled in, and of several hosts the one.
 
     name: of the connector, its replication slot and its publication. topic: with ${routedByValue} for the aggregate.
     """
-    parts = urlsplit(url)
-    database = unquote(parts.path.lstrip("/"))
+    at = urls.read(url)
+    if isinstance(at, str):
+        raise ConfigError("url", at, url)
+    # Of several hosts none will do: a connector takes one, and it must be where the primary is.
+    [(host, port), *others] = at.addresses or [("", "")]
     settings = {
         "name": name,
         "tasks.max": "1",
         "topic.prefix": name,
-        "database.hostname": parts.hostname or "localhost",
-        "database.port": str(parts.port or (5432 if dialect == "postgres" else 3306)),
-        "database.user": unquote(parts.username or ""),
-        "database.password": "FILL-IN",
-        **(_postgres if dialect == "postgres" else _mysql)(table, name, database, schema, parts.scheme),
+        "database.hostname": FILL_IN if others else host if host[:1] not in ("", "/") else "localhost",
+        "database.port": port or ("5432" if dialect == "postgres" else "3306"),
+        "database.user": at.user or "",
+        "database.password": FILL_IN,
+        **(_postgres if dialect == "postgres" else _mysql)(table, name, at.database, schema, at.scheme),
         "tombstones.on.delete": "false",
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -84,5 +88,5 @@ def _mysql(table: EventTable, name: str, database: str, schema: str, scheme: str
         # Otherwise they go to a topic with the connector's name, which may be that of an aggregate, too.
         "include.schema.changes": "false",
         "schema.history.internal.kafka.topic": f"{name}.schema-history",
-        "schema.history.internal.kafka.bootstrap.servers": "FILL-IN",
+        "schema.history.internal.kafka.bootstrap.servers": FILL_IN,
     }

@@ -40,8 +40,9 @@ select run_id::text, seq
 -- dispatches_looked: note that somebody has looked, and when to look again.
 -- That is after as long as it has been waiting by then, between the two bounds.
 update holdfast_dispatches d
-   set look_at = :now + least(greatest(:now - d.sent_at, :least_ms::bigint * interval '1 millisecond'),
-                              :most_ms::bigint * interval '1 millisecond'),
+   set look_at = (:now at time zone interval '0'
+           + least(greatest(:now - d.sent_at, :least_ms::bigint * interval '1 millisecond'),
+                   :most_ms::bigint * interval '1 millisecond')) at time zone interval '0',
        lost = d.lost + u.lost, again = 0
   from unnest(:run_id::text::uuid[], :seq::text::integer[], :lost::text::integer[]) as u (run_id, seq, lost)
  where d.run_id = u.run_id and d.seq = u.seq;

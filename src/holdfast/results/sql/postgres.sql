@@ -6,17 +6,20 @@
 -- What somebody has locked is left out, so that nobody waits here: a completion may be in a transaction that stays open
 -- for long. It is tried again with the next look.
 -- A claim leaves out what is locked here, for the time of a commit. So workers look again where a due job was marked.
-update holdfast_jobs j
-   set followers = coalesce(j.followers, 0) | :bit::integer
- where j.id = any (array(
-    select id from holdfast_jobs
-     where id = any ((select :ids::text::uuid[])::uuid[]) and coalesce(followers, 0) & :bit::integer = 0
-       and queue = any (:queues::text[])  -- when queues
-     order by id
-       for update skip locked))
-returning j.id::text,
-    case when :channel::text is not null and j.state = 'pending' and j.available_at <= :now
-         then pg_notify(:channel, j.queue)::text end;
+with marked as (
+    update holdfast_jobs j
+       set followers = coalesce(j.followers, 0) | :bit::integer
+     where j.id = any (array(
+        select id from holdfast_jobs
+         where id = any ((select :ids::text::uuid[])::uuid[]) and coalesce(followers, 0) & :bit::integer = 0
+           and queue = any (:queues::text[])  -- when queues
+         order by id
+           for update skip locked))
+    returning j.id, j.queue, j.state, j.available_at)
+select id::text,
+       case when :channel::text is not null and state = 'pending' and available_at <= :now
+            then pg_notify(:channel, queue)::text end
+  from marked;
 
 -- results_look: tell how jobs are, where each is in its life, and what a done one left for those who wait.
 -- One statement, and so one moment: a job that ends meanwhile is seen before or after, and not missed between tables.

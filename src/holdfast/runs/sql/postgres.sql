@@ -49,7 +49,7 @@ select j.id, :seq::integer, :key::text, :kind::text, :ok::smallint, :value::text
  where j.id = :id::text::uuid and j.fence = :fence::bigint
    for share
 on conflict do nothing
-returning run_id::text, seq, (extract(epoch from at) * 1000000)::bigint;
+returning run_id::text, seq, (extract(epoch from at at time zone interval '0') * 1000000)::bigint;
 
 -- checkpoint_look: tell which of these rows an earlier try has added, of runs that are still held with their fence.
 select s.run_id::text, s.seq, (extract(epoch from s.at) * 1000000)::bigint
@@ -134,9 +134,10 @@ on conflict do nothing;
 
 -- runs_ended: note how runs ended, or that they go on.
 update holdfast_runs r
-   set outcome = u.outcome, ended_at = case when u.outcome is null then null else :now end,
-       stuck = null, stuck_at = null
-  from unnest(:id::text::uuid[], :outcome::text[]) as u (id, outcome)
+   set outcome = u.outcome, ended_at = u.ended_at, stuck = null, stuck_at = null
+  from (select u.id, u.outcome, case when u.outcome is null then null else :now end as ended_at
+          from unnest(:id::text::uuid[], :outcome::text[]) as u (id, outcome)
+        offset 0) u
  where r.id = u.id;
 
 -- runs_parents: read whose children these runs are, and under which key.
@@ -164,7 +165,8 @@ select r.id::text, r.parent_id::text, r.parent_key, f.outcome, f.result::text
 
 -- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
 update holdfast_runs
-   set stuck = :reason::text, stuck_at = case when :reason::text is null then null else coalesce(stuck_at, :now) end
+   set stuck = :reason::text, stuck_at = case when :reason::text is null then null else coalesce(stuck_at, c.now) end
+  from (select :now as now offset 0) c
  where id = :id::text::uuid
    and exists (select 1 from holdfast_jobs j where j.id = :id::text::uuid and j.fence = :fence::bigint);
 
@@ -227,6 +229,8 @@ select run_id::text, name, value
  order by run_id, name;
 
 -- runs_list: read runs with the state of their jobs, the newest first.
+-- An outcome is asked for as a range and leads the order, which only holdfast_runs_outcome_idx has then. Were it one
+-- value, the planner might walk over all runs by their id instead, in the hope of a match before long.
 select r.id::text, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
        j.waits_for, r.stuck, r.parent_id::text, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
        j.available_at, r.stuck_at
@@ -240,6 +244,7 @@ select r.id::text, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.s
    and r.parent_id = :parent::text::uuid  -- when parent
    and coalesce(j.kind, f.kind) = :kind  -- when kind
    and coalesce(j.state, f.outcome, r.outcome) = any (:states::text[])  -- when states
+   and r.outcome between :outcome and :outcome  -- when outcome
    and r.stuck_at is not null  -- when stuck
    and j.waits_for like '%' || :waits_for || '%'  -- when waits_for
    -- when attribute:
@@ -247,7 +252,9 @@ select r.id::text, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.s
                 where a.run_id = r.id and a.name = :attribute and a.value = :value)
    -- end
    and r.id < :older_than::text::uuid  -- when older_than
- order by r.id desc
+ order by
+       r.outcome desc,  -- when outcome
+       r.id desc
  limit :limit;
 
 -- runs_long: read runs that are not over and whose journal has become long, with the number of its rows.

@@ -143,6 +143,7 @@ select r.id, r.parent_id, r.parent_key, f.outcome, f.result
  order by r.id;
 
 -- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
+-- Differs: PostgreSQL's has a form that Citus takes.
 update holdfast_runs
    set stuck = :reason, stuck_at = case when :reason is null then null else coalesce(stuck_at, :now) end
  where id = :id
@@ -206,6 +207,8 @@ select run_id, name, value
  order by run_id, name;
 
 -- runs_list: read runs with the state of their jobs, the newest first.
+-- An outcome is asked for as a range and leads the order, which only holdfast_runs_outcome_idx has then. Were it one
+-- value, the planner might walk over all runs by their id instead, in the hope of a match before long.
 select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
        j.waits_for, r.stuck, r.parent_id, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
        j.available_at, r.stuck_at
@@ -219,6 +222,7 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
    and r.parent_id = :parent  -- when parent
    and coalesce(j.kind, f.kind) = :kind  -- when kind
    and coalesce(j.state, f.outcome, r.outcome) in (select value from json_each(:states))  -- when states
+   and r.outcome between :outcome and :outcome  -- when outcome
    and r.stuck_at is not null  -- when stuck
    and j.waits_for like '%' || :waits_for || '%'  -- when waits_for
    -- when attribute:
@@ -226,7 +230,9 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
                 where a.run_id = r.id and a.name = :attribute and a.value = :value)
    -- end
    and r.id < :older_than  -- when older_than
- order by r.id desc
+ order by
+       r.outcome desc,  -- when outcome
+       r.id desc
  limit :limit;
 
 -- runs_long: read runs that are not over and whose journal has become long, with the number of its rows.

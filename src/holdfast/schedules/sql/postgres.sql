@@ -64,7 +64,8 @@ returning name;
 -- schedule_resume: let a schedule tick from now on. A last tick in the future was of a clock that was wrong.
 update holdfast_schedules
    set paused_at = null, next_at = :next_at::timestamptz, revision = revision + 1,
-       last_at = case when last_at > :now then null else last_at end
+       last_at = case when last_at > c.now then null else last_at end
+  from (select :now as now offset 0) c
  where name = :name and revision = :revision
 returning name;
 

@@ -63,6 +63,7 @@ update holdfast_schedules
 returning name;
 
 -- schedule_resume: let a schedule tick from now on. A last tick in the future was of a clock that was wrong.
+-- Differs: PostgreSQL's has a form that Citus takes.
 update holdfast_schedules
    set paused_at = null, next_at = :next_at, revision = revision + 1,
        last_at = case when last_at > :now then null else last_at end

@@ -32,7 +32,8 @@ def dialect_for(url: str, options: StoreOptions) -> Dialect:
             raise ConfigError("schema", "SQLite has no schemas; use prefix", options.schema)
         return Sqlite(options)
     if scheme in SCHEMES["postgres"]:
-        from holdfast.store.dialects.postgres import Postgres, split_url
+        from holdfast.store.dialects.postgres import Postgres
+        from holdfast.store.dialects.postgres.hosts import split_url
 
         split_url(url)
         if options.listen_url is not None:

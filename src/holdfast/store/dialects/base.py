@@ -28,7 +28,7 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 # What marks a handler's transaction.
 MARK = "holdfast_lent"
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 # How the URLs of each database begin; `values/urls.py` also finds them in texts.
 SCHEMES = {"postgres": ("postgresql", "postgres"), "mysql": ("mysql", "mariadb"), "sqlite": ("sqlite",)}
 
@@ -106,6 +106,8 @@ class Dialect(ABC):
     # True where the database is a library in our process: it has no server, no clock of its own and no async driver, so
     # that async callers get the sync pump on a thread.
     embedded: ClassVar[bool] = False
+    # Whether one database has several schemas, which one transaction can write to.
+    has_schemas: ClassVar[bool] = False
     # Whether what wakes workers tells of every commit, and not of new jobs of ours alone.
     hears_every_commit: ClassVar[bool] = False
     # True where a deleted row stays in the indexes until the server has cleaned up: claims begin at a floor then.

@@ -39,3 +39,19 @@ on conflict (key) do update set value = excluded.value;
 
 -- clock: read the database's time.
 select :now;
+
+-- shard_map_read: read which shard this is, and the map of all of them.
+select number, map, set_at, :now from holdfast_shard_map where one = 1;
+
+-- shard_map_in_use: tell whether there are live jobs of keys.
+select exists (select 1 from holdfast_jobs where bucket is not null);
+
+-- shard_map_lock: as shard_map_read, and keep others from changing it until the transaction ends.
+select number, map, set_at, :now from holdfast_shard_map where one = 1 for update;
+
+-- shard_map_add: say which shard this is, unless that was said before.
+insert into holdfast_shard_map (one, number, version, map, set_at) values (1, :number, :version, :map, :now)
+on conflict (one) do nothing;
+
+-- shard_map_set: store a newer map.
+update holdfast_shard_map set version = :version, map = :map, set_at = :now where one = 1 and version < :version;

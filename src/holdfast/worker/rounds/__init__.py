@@ -6,6 +6,8 @@ worker. The flows that it runs belong to the surfaces; jitter and the report of 
 
 from holdfast.worker.rounds.base import Round, RoundContext
 from holdfast.worker.rounds.beat import Beat
+from holdfast.worker.rounds.clocks import Clocks
+from holdfast.worker.rounds.company import Company
 from holdfast.worker.rounds.give_back import GiveBack
 from holdfast.worker.rounds.letters import Letters
 from holdfast.worker.rounds.lines import Lines
@@ -20,6 +22,7 @@ from holdfast.worker.rounds.ring import RingRound
 from holdfast.worker.rounds.sample import Sampling
 from holdfast.worker.rounds.schedules import Schedules
 from holdfast.worker.rounds.settings import Settings
+from holdfast.worker.rounds.shards import ShardMaps
 from holdfast.worker.rounds.stuck import Stuck
 
 ROUNDS: tuple[type[Round], ...] = (
@@ -39,6 +42,9 @@ ROUNDS: tuple[type[Round], ...] = (
     Merge,
     RemoteResults,
     RemoteMessages,
+    ShardMaps,
+    Clocks,
+    Company,
 )
 
 

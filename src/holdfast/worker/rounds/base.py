@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -14,8 +14,10 @@ from holdfast.life.source import Source
 from holdfast.observe import Folded, Tallies
 from holdfast.remote import Engine
 from holdfast.schedules import Schedule
+from holdfast.store import Shards
 from holdfast.values.options import QueueOptions
 from holdfast.worker import registry
+from holdfast.worker.db_clock import DbClock
 from holdfast.worker.demand import Demand
 from holdfast.worker.holdings import Holdings
 from holdfast.worker.patience import Patience
@@ -51,10 +53,18 @@ class RoundContext:
     # The store.
     patience: Patience
     pauses: Pauses
+    # What its time is.
+    clock: DbClock
     sources: Sequence[Source]
     # Whether it is the application's own store, and so the one place for what is done once for each worker.
     is_first: bool
     has_our_tables: bool
+    # Whether the worker is in the registry there: of the application's store, or of each shard.
+    registers: bool = False
+    # Leaves shards to other workers of a ring, by the numbers of its own ones; returns whether that is a change.
+    set_aside: Callable[[Collection[int]], bool] | None = None
+    # The shards, and which of them this store is; None: there is one store only, or this is no shard.
+    shard: tuple[Shards, int] | None = None
     # How many buckets the workers of a ring share; None: this one is in no ring.
     buckets: int | None = None
     # Lets the claims of this store look again at once.

@@ -17,11 +17,12 @@ class Beat(Round):
 
     @classmethod
     def runs_on(cls, context: RoundContext) -> bool:
-        return context.is_first
+        return context.registers
 
     async def run(self) -> None:
         context = self.context
-        counted = context.counted()
+        # What was counted is about the whole worker: one shard has it.
+        counted = context.counted() if context.is_first else None
         # Not kept where the database refuses it: statistics are not worth a beat that fails again and again.
         status = await context.patience.outlive(registry.beat(context.worker, context.describe(), counted))
         context.beaten()

@@ -15,7 +15,7 @@ class Merge(Round):
 
     @classmethod
     def runs_on(cls, context: RoundContext) -> bool:
-        return context.is_first
+        return context.registers
 
     async def run(self) -> None:
         outlive, stopping = self.context.patience.outlive, self.context.stopping

@@ -51,7 +51,7 @@ class Prune(Round):
         if pruned or keys or audit:
             context.emit(events.Pruned(context.worker, pruned, keys, audit))
         await self._forget_orphans()
-        if context.is_first:
+        if context.registers:
             await outlive(registry.forget(FORGET_WORKERS_AFTER))
 
     async def _forget_orphans(self) -> None:

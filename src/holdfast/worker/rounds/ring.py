@@ -43,12 +43,25 @@ class RingRound(Round):
         context = self.context
         members = {one.id for one in await context.patience.outlive(registry.workers()) if _is_member(one)}
         members.add(context.worker)
+        if context.set_aside is not None:
+            self._share_shards(Ring(members), len(members))
+            return
         owned = Ring(members).owned(context.worker, context.buckets or 0)
         ours = [source for source in context.sources if isinstance(source, JobsSource)]
         moved = [source for source in ours if source.own(owned)]
         if moved:
             context.emit(events.RingMoved(context.worker, len(members), len(owned), context.buckets or 0))
             context.wake()
+
+    def _share_shards(self, ring: Ring, members: int) -> None:
+        """Own whole shards: each has connections of its own, which fewer workers then need."""
+        context = self.context
+        assert context.shard is not None  # noqa: S101 - as `run` has found
+        assert context.set_aside is not None  # noqa: S101
+        count = len(context.shard[0].stores)
+        owned = ring.owned(context.worker, count)
+        if context.set_aside(owned):
+            context.emit(events.RingMoved(context.worker, members, len(owned), count))
 
 
 def _is_member(worker: WorkerInfo) -> bool:

@@ -31,7 +31,7 @@ class Sampling(Round):
 
     @classmethod
     def runs_on(cls, context: RoundContext) -> bool:
-        return context.is_first
+        return context.registers
 
     async def pause(self) -> None:
         # Soon for the first time: a page about new workers should show something, and their first claims come before.

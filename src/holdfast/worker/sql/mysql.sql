@@ -2,10 +2,11 @@
 -- The files beside this one hold the same names in the same order: review them with diff.
 -- What differs throughout is said at the head of jobs/sql/mysql.sql.
 
--- beat: record that a worker is alive. A beat never un-drains.
-insert into holdfast_workers (id, status, started_at, seen_at, info)
-values (:id, 'alive', :now, :now, :info)
+-- beat: record that a worker is alive, and which row of statistics it has just written. A beat never un-drains.
+insert into holdfast_workers (id, status, started_at, seen_at, info, counted)
+values (:id, 'alive', :now, :now, :info, :counted)
 on duplicate key update seen_at = :now, info = :info, stopped_at = null,
+    counted = coalesce(:counted, counted),
     status = case when status = 'dead' then 'alive' else status end;
 select status from holdfast_workers where id = :id;
 
@@ -16,7 +17,8 @@ update holdfast_workers set status = :status, seen_at = :now
 
 -- worker_stopped: note that a worker ended by itself. Its status is dead, which every version takes for gone.
 select id from holdfast_workers where id = :id for update;
-update holdfast_workers set status = 'dead', seen_at = :now, stopped_at = :now
+update holdfast_workers set status = 'dead', seen_at = :now, stopped_at = :now,
+    counted = coalesce(:counted, counted)
  where id = :id;
 
 -- workers_drain: ask live workers to stop; they hear of it at their next beat.
@@ -54,7 +56,9 @@ select id, case when status = 'dead' and stopped_at is not null then 'stopped' e
 
 -- round_take: take what one worker does for all, if it is free or one's own already.
 -- Differs: no condition in an upsert and no rows from an update: the row is made first, and locked if it may be taken.
+-- Looked for before: asyncmy logs what an INSERT IGNORE ignores, and this one is run every few seconds.
 insert ignore into holdfast_rounds (name, worker, until)
-values (:name, '', cast('1970-01-02' as datetime));
+select :name, '', cast('1970-01-02' as datetime) from dual
+ where not exists (select 1 from holdfast_rounds where name = :name);
 select name from holdfast_rounds where name = :name and (until <= :now or worker = :worker) for update;
 update holdfast_rounds set worker = :worker, until = :now + interval :lease_ms * 1000 microsecond where name = :name;

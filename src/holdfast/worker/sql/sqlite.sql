@@ -2,10 +2,11 @@
 -- The files beside this one hold the same names in the same order: review them with diff.
 -- What differs throughout is said at the head of jobs/sql/sqlite.sql.
 
--- beat: record that a worker is alive. A beat never un-drains.
-insert into holdfast_workers (id, status, started_at, seen_at, info)
-values (:id, 'alive', :now, :now, :info)
+-- beat: record that a worker is alive, and which row of statistics it has just written. A beat never un-drains.
+insert into holdfast_workers (id, status, started_at, seen_at, info, counted)
+values (:id, 'alive', :now, :now, :info, :counted)
 on conflict (id) do update set seen_at = excluded.seen_at, info = excluded.info, stopped_at = null,
+    counted = coalesce(excluded.counted, holdfast_workers.counted),
     status = case when holdfast_workers.status = 'dead' then 'alive' else holdfast_workers.status end
 returning status;
 
@@ -15,7 +16,8 @@ update holdfast_workers set status = :status, seen_at = :now
 returning id;
 
 -- worker_stopped: note that a worker ended by itself. Its status is dead, which every version takes for gone.
-update holdfast_workers set status = 'dead', seen_at = :now, stopped_at = :now
+update holdfast_workers set status = 'dead', seen_at = :now, stopped_at = :now,
+    counted = coalesce(:counted, counted)
  where id = :id
 returning id;
 
@@ -43,6 +45,7 @@ select id, case when status = 'dead' and stopped_at is not null then 'stopped' e
  order by started_at, id;
 
 -- round_take: take what one worker does for all, if it is free or one's own already.
+-- Differs: PostgreSQL's has a form that Citus takes.
 insert into holdfast_rounds (name, worker, until)
 values (:name, :worker, :now + :lease_ms * 1000)
 on conflict (name) do update set worker = excluded.worker, until = excluded.until

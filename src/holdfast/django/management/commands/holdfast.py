@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from holdfast.cli import main
 from holdfast.cli.shared import Settings
 from holdfast.django.application import PROGRAM
+from holdfast.django.settings import alias, migrate_command
+from holdfast.errors import ConfigError
 
 APP = "holdfast.django:hf"
-MIGRATE = "manage.py migrate"
 
 
 class Command(BaseCommand):
@@ -52,7 +53,12 @@ def _close_connections() -> None:
 
 
 def _settings() -> Settings:
-    return Settings(app=APP, program=PROGRAM, migrate=MIGRATE)
+    try:
+        where = alias()
+    except ConfigError:
+        # Told when the application is made; help needs none.
+        where = DEFAULT_DB_ALIAS
+    return Settings(app=APP, program=PROGRAM, migrate=migrate_command(where))
 
 
 def _without_djangos(words: list[str]) -> list[str]:

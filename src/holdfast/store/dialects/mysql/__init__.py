@@ -50,8 +50,10 @@ _BUSY: dict[int, errors.BusyReason] = {
 }
 # Wrong user, password or database, or a host that may not connect.
 _REFUSED = frozenset({1044, 1045, 1049, 1130, 1698})
-# Connections refused, closed, killed or timed out; a server that shuts down, is read-only after a failover, is not part
-# of its Galera cluster (1047) or was cut off from it in a commit (1180).
+# What a server that is read-only says to writes, as after a failover.
+_READ_ONLY = frozenset({1290, 1836})
+# Connections refused, closed, killed or timed out; a server that shuts down, is not part of its
+# Galera cluster (1047) or was cut off from it in a commit (1180).
 _LOST = frozenset(
     {
         0,
@@ -69,8 +71,6 @@ _LOST = frozenset(
         1184,
         1203,
         1226,
-        1290,
-        1836,
     }
     | {1927, 2002, 2003, 2005, 2006, 2012, 2013, 2014, 2026, 2055, 3159, 3169, 4031}
 )
@@ -240,6 +240,8 @@ class Mysql(Dialect):
             return errors.TransactionError(errors.UNREAD)
         if code in _REFUSED:
             return errors.AccessRefused(text)
+        if code in _READ_ONLY:
+            return errors.ReadOnlyDatabase(text)
         if code in _LOST or (code is None and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text, data_refused=code in _DATA)

@@ -6,29 +6,26 @@ Its queries are not here: each room has them in its folder `sql`.
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from holdfast import errors
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import HoldfastError
 from holdfast.flow import AsyncSession, Rows, Statement
 from holdfast.store.catalogue import Query, Rules, Style
-from holdfast.store.dialects.base import MARK, SCHEMES, Dialect, Echo, Endings, NothingEnded, PlanGone, chain, is_of
-from holdfast.store.dialects.postgres.drivers import async_class, has_own_adapters, lent_class
-from holdfast.store.dialects.postgres.endings import PLANS_LIVE, PREPARED, PostgresEndings
+from holdfast.store.dialects.base import MARK, Dialect, Echo, Endings, NothingEnded, PlanGone, chain, is_of
+from holdfast.store.dialects.postgres.connecting import aconnect, connect
+from holdfast.store.dialects.postgres.drivers import has_own_adapters, lent_class
+from holdfast.store.dialects.postgres.endings import PREPARED, PostgresEndings
+from holdfast.store.dialects.postgres.hosts import Hosts
 from holdfast.store.dialects.postgres.waker import PostgresListener
 from holdfast.store.sessions import AsyncpgSession, Clock
 from holdfast.store.wakers import Emit, Opens, Wake, Waker
-from holdfast.values import urls
-from holdfast.values.drivers import importing
 from holdfast.values.options import StoreOptions
 
 _DRIVERS = ("asyncpg", "psycopg", "psycopg2", "sqlalchemy")
@@ -38,6 +35,8 @@ _AS_JSON = re.compile(r":(\w+)::text::jsonb\b")
 _TIME_AS_TEXT = re.compile(r":(\w+)::text::timestamptz(?!\[)")
 _LOST = ("08", "57P", "53300")
 _REFUSED = ("28", "3D000")
+# What a standby says to every write; a server that was the primary a moment ago may be one now.
+READ_ONLY = "25006"
 # libpq gives the server's words alone for a connection that was not made.
 _REFUSAL = re.compile(
     r'FATAL: +(?:\w+ authentication failed|(?:role|database) ".*" does not exist|no pg_hba\.conf entry|'
@@ -52,8 +51,18 @@ ENDED = "holdfast_ended"
 _IDLE, _ACTIVE, _INSIDE = 0, 1, (2, 3)
 _IN_USE = "another operation is in progress"
 # asyncpg says InternalClientError ("cannot switch to state …") after the server hung up on an idle connection.
-_LOST_BY_NAME = ("OperationalError", "InterfaceError", "ConnectionTimeout", "PoolTimeout", "InternalClientError")
-_NOT_FOR_ASYNCPG = ("options", "application_name", "connect_timeout", "client_encoding", "load_balance_hosts")
+_LOST_BY_NAME = (
+    "OperationalError",
+    "InterfaceError",
+    "ConnectionTimeout",
+    "PoolTimeout",
+    "InternalClientError",
+    "TargetServerAttributeNotMatched",
+)
+# How libpq and asyncpg say that a host does not take writes, where the URL asks for one that does.
+_TAKES_NO_WRITES = re.compile(
+    r"session is read-only|server is in hot standby mode|<SessionAttribute\.(?:read_write|primary)"
+)
 
 
 class Binding(NamedTuple):
@@ -76,6 +85,7 @@ class Postgres(Dialect):
     begin: ClassVar[str] = "begin isolation level read committed"
     own_now: ClassVar[str] = "statement_timestamp()"
     told_now: ClassVar[str] = ":now::timestamptz"
+    has_schemas: ClassVar[bool] = True
     keeps_dead_rows: ClassVar[bool] = True
     orders_commits: ClassVar[bool] = True
     notifies: ClassVar[bool] = True
@@ -99,6 +109,7 @@ class Postgres(Dialect):
 
     def __init__(self, options: StoreOptions) -> None:
         super().__init__(options)
+        self.hosts = Hosts(self.translate)
         self.channel = channel_of(options)
         # Where those who wait for jobs hear of their ends.
         self.ends_channel = channel_of(options, "ends")
@@ -148,10 +159,10 @@ class Postgres(Dialect):
         return rows
 
     def connect(self, url: str) -> Any:
-        return connect(url, self.options)
+        return connect(url, self.options, self.hosts)
 
     async def aconnect(self, url: str, name: str) -> Any:
-        return await aconnect(url, self.options, name)
+        return await aconnect(url, self.options, self.hosts, name)
 
     def asession(self, raw: Any, clock: Clock) -> AsyncSession:
         return AsyncpgSession(self, raw, clock)
@@ -222,7 +233,9 @@ class Postgres(Dialect):
         # A pooler hands out a process id of its own; the server tells the real one.
         [pid] = listening.execute("select pg_backend_pid()").fetchone()
         listening.execute(f"listen {channel}")
-        speaking.execute("select pg_notify(%s, '')", (channel,))
+        # Not even doctor waits for a standby that is away: that is one of the things it is to tell.
+        said = f"select pg_notify('{channel}', '')"
+        speaking.execute(f"begin; set local synchronous_commit = off; {said}; commit", prepare=False)
         heard = any(True for _ in listening.notifies(timeout=timeout, stop_after=1))
         listening.execute(f"unlisten {channel}")
         return Echo(heard, bool(pid != listening.info.backend_pid))
@@ -265,6 +278,8 @@ class Postgres(Dialect):
             return errors.ConnectionInUse()
         if state.startswith(_REFUSED) or (not state and _REFUSAL.search(text)):
             return errors.AccessRefused(text)
+        if state == READ_ONLY or (not state and _TAKES_NO_WRITES.search(text)):
+            return errors.ReadOnlyDatabase(text)
         if state.startswith(_LOST) or (not state and is_lost(cause)):
             return errors.DatabaseUnavailable(text)
         return errors.QueryFailed(text, data_refused=state.startswith(_DATA))
@@ -337,76 +352,3 @@ def sqlstate(error: BaseException) -> str | None:
 def is_lost(error: BaseException) -> bool:
     """Tell a lost or refused connection from a wrong call; drivers give neither a SQLSTATE."""
     return isinstance(error, OSError | TimeoutError) or type(error).__name__ in _LOST_BY_NAME
-
-
-def split_url(url: str, field: str = "url") -> urls.Url:
-    """Take a URL apart; a SQLAlchemy driver suffix (postgresql+asyncpg://) is ignored.
-
-    Several hosts are tried in their order: postgresql://a,b:5433/shop?target_session_attrs=read-write.
-    """
-    found = urls.read(url)
-    if isinstance(found, str):
-        raise ConfigError(field, found, url)
-    if found.scheme.partition("+")[0] not in SCHEMES["postgres"]:
-        raise ConfigError(field, "must start with postgresql://", url)
-    return found
-
-
-def connect(url: str, options: StoreOptions) -> Any:
-    """Open a psycopg connection that commits only when told to (autocommit with explicit BEGIN)."""
-    with importing("psycopg", "postgres"):
-        import psycopg
-
-    connection = psycopg.connect(
-        split_url(url).written("postgresql"),
-        autocommit=True,
-        connect_timeout=max(1, int(options.connect_timeout)),
-        prepare_threshold=5 if options.prepare else None,
-        application_name="holdfast",
-        # A database in SQL_ASCII, or PGCLIENTENCODING, would have psycopg read and write texts in other ways.
-        client_encoding="utf8",
-    )
-    return connection
-
-
-async def aconnect(url: str, options: StoreOptions, name: str) -> Any:
-    """Open an asyncpg connection, to the first host that answers and is what the URL asks for."""
-    with importing("asyncpg", "postgres"):
-        import asyncpg
-
-    *others, last = each_host(split_url(url))
-    next_one = (OSError, asyncpg.CannotConnectNowError, asyncpg.exceptions.TargetServerAttributeNotMatched)
-    for other in others:
-        with suppress(*next_one):
-            return await _aconnect(other, options, name)
-    return await _aconnect(last, options, name)
-
-
-async def _aconnect(at: urls.Url, options: StoreOptions, name: str) -> Any:
-    import asyncpg
-
-    # Where asyncpg takes libpq's `options=-c name=value`.
-    settings = dict(re.findall(r"-c\s*([\w.]+)=(\S+)", at.query.get("options", "")))
-    query = {name: value for name, value in at.query.items() if name not in _NOT_FOR_ASYNCPG}
-    return await asyncpg.connect(
-        replace(at, query=query).written("postgresql"),
-        timeout=options.connect_timeout,
-        statement_cache_size=200 if options.prepare else 0,
-        max_cached_statement_lifetime=PLANS_LIVE,
-        connection_class=async_class(),
-        server_settings={"application_name": name} | settings,
-    )
-
-
-def each_host(found: urls.Url) -> list[urls.Url]:
-    """Write a URL with several hosts as one for each try, in order.
-
-    asyncpg takes several itself, but with one time-out for all: a first host that never answers used it up.
-    """
-    each = [replace(found, hosts=host) for host in found.hosts.split(",")]
-    if found.query.get("load_balance_hosts") == "random":
-        random.shuffle(each)
-    if found.query.get("target_session_attrs") != "prefer-standby" or len(each) == 1:
-        return each
-    wanted = ("standby", "any")
-    return [replace(one, query=one.query | {"target_session_attrs": kind}) for kind in wanted for one in each]

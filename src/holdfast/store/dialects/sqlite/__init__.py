@@ -6,11 +6,13 @@ Its queries are not here: each room has them in its folder `sql`.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Self
 from urllib.parse import unquote
 
@@ -214,14 +216,33 @@ def connect(url: str, options: StoreOptions) -> sqlite3.Connection:
     """Open a connection in autocommit mode with explicit BEGIN IMMEDIATE, WAL and a busy timeout."""
     if sqlite3.sqlite_version_info < OLDEST:
         raise ConfigError("sqlite", f"must be version {'.'.join(map(str, OLDEST))} or newer", sqlite3.sqlite_version)
-    connection = sqlite3.connect(
-        path_of(url), timeout=options.busy_timeout, isolation_level=None, check_same_thread=False, cached_statements=256
-    )
+    path = path_of(url)
+    try:
+        connection = sqlite3.connect(
+            path, timeout=options.busy_timeout, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+    except sqlite3.OperationalError as error:
+        # It says in all cases that it is unable to open it, and not why.
+        if path != MEMORY and (why := _why_not(Path(path).absolute())):
+            raise errors.FileRefused(path, why) from error
+        raise
     _use_wal(connection, options.busy_timeout)
     # A rare checkpoint keeps commits cheap; FULL keeps a committed job through a power cut.
     connection.execute("pragma synchronous = full")
     connection.execute("pragma foreign_keys = on")
     return connection
+
+
+def _why_not(file: Path) -> str:
+    """Say why a file cannot be opened, and what to do; empty where nobody knows."""
+    folder = file.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder}. Make it (`mkdir -p {folder}`), or write another path into the URL."
+    if file.is_dir():
+        return "it is a folder. Write the path of a file into the URL."
+    if not os.access(file if file.exists() else folder, os.R_OK | os.W_OK):
+        return "this user may not read and write it. Change its owner or its mode, or write another path into the URL."
+    return ""
 
 
 def _use_wal(connection: sqlite3.Connection, patience: float) -> None:

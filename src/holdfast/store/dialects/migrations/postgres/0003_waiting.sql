@@ -5,7 +5,10 @@
 alter table holdfast_jobs
     add column waits_for text,
     add column followers integer,
-    drop constraint if exists holdfast_jobs_state_check,
+    drop constraint if exists holdfast_jobs_state_check;
+
+-- By itself: Citus takes a constraint in no other way.
+alter table holdfast_jobs
     add constraint holdfast_jobs_state_check check (state in ('pending', 'leased', 'waiting')) not valid;
 
 -- A dead letter that comes back still has what follows it.

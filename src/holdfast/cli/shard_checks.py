@@ -1,0 +1,47 @@
+"""What `doctor` looks at where there are shards: each of them by itself, and whether they fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+from holdfast.cli.checks import CHECKS, Patient, examine
+from holdfast.cli.render import one_line
+from holdfast.cli.sharding import AWAY, parts
+from holdfast.cli.shared import typed
+from holdfast.cli.stores import Opened, part_of
+from holdfast.dashboard.standing import how_they_stand
+from holdfast.life import merging
+from holdfast.life.findings import Finding
+from holdfast.store import Shards
+from holdfast.store.standing import look
+
+# What is asked of one shard alone: schedules are in the first, and foreign tables are in none.
+ONCE = ("schedules", "foreign")
+# What is the same for all schemas of one database.
+OF_THE_DATABASE = ("transactions", "listener", "encoding", "clocks")
+
+
+def examine_shards(
+    shards: Shards, at: Opened, lag: timedelta, long: timedelta, skip: tuple[str, ...] = ()
+) -> Iterator[Finding]:
+    """Examine each shard that answers. A finding that all shards share is told once; others name their shard."""
+    standing = shards.go(look(shards))
+    found: dict[int, list[Finding]] = {}
+    for number, (_, store) in enumerate(parts(shards)):
+        without = (*skip, *(ONCE if number else ()), *(OF_THE_DATABASE if number and shards.one_place else ()))
+        if not standing[number].away:
+            try:
+                found[number] = list(examine(Patient(part_of(at, store), lag, long), without))
+            except AWAY as error:
+                standing[number] = replace(standing[number], error=one_line(error), away=True)
+    if "shards" not in skip:
+        for one in how_they_stand(standing):
+            yield replace(one, seen=typed(one.seen), do=typed(one.do))
+    for check in CHECKS:
+        by_shard = {number: [one for one in told if one.check == check] for number, told in found.items()}
+        asked = {number for number in by_shard if not (number and check in ONCE)}
+        if shards.one_place and check in OF_THE_DATABASE:
+            asked &= {min(asked, default=0)}
+        yield from merging.findings_by_shard({number: by_shard[number] for number in sorted(asked)})

@@ -1,0 +1,7 @@
+"""The races of `tests/races/test_chain_races.py` on a schema of a Citus cluster."""
+
+import pytest
+
+from tests.races.test_chain_races import *  # noqa: F403
+
+pytestmark = pytest.mark.citus

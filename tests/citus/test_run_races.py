@@ -1,0 +1,7 @@
+"""The races of `tests/races/test_run_races.py` on a schema of a Citus cluster."""
+
+import pytest
+
+from tests.races.test_run_races import *  # noqa: F403
+
+pytestmark = pytest.mark.citus
