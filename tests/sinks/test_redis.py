@@ -132,6 +132,24 @@ def test_the_publisher_s_headers_are_fields_too(stream: Stream) -> None:
     assert b"forged" not in fields["data"]
 
 
+def test_data_that_is_no_text_arrives_as_it_was_between_others(stream: Stream) -> None:
+    raw, other = b"\xff\x00\x80" * 100, b"\xfe"
+    events = [
+        CloudEvent(f"e{n}", "s", "t", data, datacontenttype="application/octet-stream")
+        for n, data in enumerate([b"a text", raw, other, b""])
+    ]
+    outcomes = outcomes_of(stream.sink(mode="binary"), *(Message(event) for event in events))
+    assert all(isinstance(one, Delivered) for one in outcomes)
+    assert [fields["data"] for fields in stream.entries()] == [b"a text", raw, other, b""]
+
+
+def test_messages_of_one_call_go_to_streams_of_their_own_with_their_receipts(stream: Stream) -> None:
+    sink = stream.sink(stream=stream.name + ":{type}")
+    outcomes = outcomes_of(sink, *(message(type=name) for name in ("a", "b", "a")))
+    assert [one.receipt.rpartition("@")[0][-1] for one in outcomes] == ["a", "b", "a"]  # type: ignore[union-attr]
+    assert [len(stream.entries(f"{stream.name}:{name}")) for name in "ab"] == [2, 1]
+
+
 @pytest.mark.parametrize(
     "settings", [{"url": "http://x", "stream": "a"}, {"stream": "{x}"}, {"stream": "a", "maxlen": 0}]
 )

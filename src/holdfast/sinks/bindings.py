@@ -17,12 +17,15 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 def percent(value: str) -> str:
     """Write an attribute's value as the HTTP binding has it: spaces, quotes, % and all but ASCII as %XX of UTF-8."""
+    # Nearly all values are fine as they are.
+    if value.isascii() and value.isprintable() and not (" " in value or '"' in value or "%" in value):
+        return value
     return _ENCODED.sub(_escape, value)
 
 
 def printable(value: str) -> str:
     """Write a publisher's own header: as it is, except for characters that a header line cannot hold."""
-    return _UNPRINTABLE.sub(_escape, value)
+    return value if value.isascii() and value.isprintable() else _UNPRINTABLE.sub(_escape, value)
 
 
 def packed(
@@ -30,29 +33,32 @@ def packed(
     mode: Mode,
     prefix: str = "ce-",
     value: Callable[[str], str] = str,
+    own: Callable[[str], str] = str,
     reserved: Callable[[str], bool] = lambda name: False,
 ) -> tuple[dict[str, str], bytes]:
     """Return headers and body of a message, for a protocol whose headers are texts.
 
-    `value` writes an attribute's value. The publisher's own headers come along, except for those that are `reserved`
-    and those that the event has.
+    `value` writes an attribute's value, `own` that of any other header. The publisher's own headers come along, except
+    for those that are `reserved` and those that the event has.
     """
     if mode == "structured":
         headers, body = {"content-type": STRUCTURED_TYPE}, message.event.structured()
     else:
         headers, body = message.event.binary(prefix)
-        if value is not str:
-            headers = {name: value(said) if name.startswith(prefix) else said for name, said in headers.items()}
-    for name, said in message.headers.items():
-        low = name.lower()
-        if low != "content-type" and not low.startswith(prefix.lower()) and not reserved(low):
-            headers[name] = said
+        if value is not str or own is not str:
+            headers = {name: (value if name.startswith(prefix) else own)(said) for name, said in headers.items()}
+    if message.headers:
+        for name, said in message.headers.items():
+            low = name.lower()
+            if low != "content-type" and not low.startswith(prefix.lower()) and not reserved(low):
+                headers[name] = own(said)
     return headers, body
 
 
 def header_bytes(headers: Mapping[str, str]) -> int:
     """Count the bytes of headers as lines of `name: value`."""
-    return sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
+    lines = "".join([part for pair in headers.items() for part in pair])
+    return (len(lines) if lines.isascii() else len(lines.encode())) + 4 * len(headers)
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -13,7 +13,8 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from holdfast.errors import ConfigError
 from holdfast.inbox.base import Consumer
@@ -42,8 +43,7 @@ Place: TypeAlias = tuple[str, int]
 _Batch: TypeAlias = tuple[Any, list[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(NamedTuple):
     """A message as it is written, and where it goes."""
 
     place: Place
@@ -174,15 +174,12 @@ class Kafka:
 
     async def _records(self, producer: AIOKafkaProducer, messages: Sequence[Message]) -> list[_Record | Outcome]:
         """Write the messages, each to its partition, or say why one cannot be sent."""
-        from aiokafka.partitioner import DefaultPartitioner
-
         topics: list[str | Outcome] = [self._topic_of(message) for message in messages]
         wanted = {topic for topic in topics if isinstance(topic, str)}
         found = await asyncio.gather(*(self._partitions(producer, topic) for topic in wanted))
         partitions = dict(zip(wanted, found, strict=True))
         # One partition for all that have no key: fewer batches, and no order to keep.
         anywhere = {topic: random.choice(known) for topic, known in partitions.items() if isinstance(known, list)}
-        choose = DefaultPartitioner()
         records: list[_Record | Outcome] = []
         for message, topic in zip(messages, topics, strict=True):
             if not isinstance(topic, str):
@@ -191,7 +188,7 @@ class Kafka:
                 records.append(known)
             else:
                 key = None if message.key is None else message.key.encode()
-                partition = anywhere[topic] if key is None else choose(key, known, known)
+                partition = anywhere[topic] if key is None else _partition(key, tuple(known))
                 records.append(self._record(message, (topic, partition), key))
         return records
 
@@ -329,6 +326,15 @@ class Kafka:
             return
         for index in indexes:
             this.answer(index, answer)
+
+
+@lru_cache(maxsize=10_000)
+def _partition(key: bytes, known: tuple[int, ...]) -> int:
+    """Choose a key's partition. Kept for keys that come again: the client works it out in Python, byte by byte."""
+    from aiokafka.partitioner import DefaultPartitioner
+
+    chosen: int = DefaultPartitioner()(key, known, known)
+    return chosen
 
 
 class _Away(Exception):

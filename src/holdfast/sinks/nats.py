@@ -119,35 +119,33 @@ class Nats:
 
     async def _wave(self, messages: Sequence[Message]) -> list[Answer]:
         connection = await self._link.get()
-        waiting = [await self._publish(connection, message) for message in messages]
-        acks = [one for one in waiting if isinstance(one, asyncio.Future)]
+        acks = _Acks(connection)
         try:
-            if acks:
-                await asyncio.wait(acks, timeout=self._timeout)
-            return [self._heard(one) if isinstance(one, asyncio.Future) else one for one in waiting]
+            answers = [await self._publish(acks, message) for message in messages]
+            await acks.wait(self._timeout)
+            return [self._heard(acks.said[one]) if isinstance(one, str) else one for one in answers]
         finally:
-            for ack in acks:
-                ack.cancel()
+            acks.forget()
 
-    async def _publish(self, connection: _Connection, message: Message) -> asyncio.Future[bytes] | Answer:
-        """Send one message and return its acknowledgement to come, or what became of it at once."""
+    async def _publish(self, acks: _Acks, message: Message) -> str | Answer:
+        """Send one message and return what its acknowledgement goes by, or what became of it at once."""
         import nats.errors
 
         try:
-            subject, headers, body = self._packed(connection.client, message)
-            return await connection.publish(subject, headers, body)
+            subject, headers, body = self._packed(acks.client, message)
+            return await acks.publish(subject, headers, body)
         except Unsendable as error:
             return error.refusal
         except (nats.errors.Error, OSError) as error:
             # Nothing was written for this one, nor will be: the connection is closed for good.
             return Down(self._secrets.reason(error))
 
-    def _heard(self, ack: asyncio.Future[bytes]) -> Answer:
-        if not ack.done():
+    def _heard(self, said: bytes | ConnectionError | None) -> Answer:
+        if said is None:
             return Failed(f"no acknowledgement within {self._timeout:g} s", unknown=True)
-        if error := ack.exception():
-            return Failed(str(error), unknown=True, lost=True)
-        return self._verdict(ack.result())
+        if isinstance(said, ConnectionError):
+            return Failed(str(said), unknown=True, lost=True)
+        return self._verdict(said)
 
     def _verdict(self, answer: bytes) -> Answer:
         """Read what JetStream says; an empty answer is the server's: nobody listens to this subject."""
@@ -161,8 +159,7 @@ class Nats:
 
     def _packed(self, client: Client, message: Message) -> tuple[str, dict[str, str], bytes]:
         subject = self._subject.of(message)
-        headers, body = packed(message, self._mode, value=percent, reserved=_reserved)
-        headers = {name: printable(value) for name, value in headers.items()}
+        headers, body = packed(message, self._mode, value=percent, own=printable, reserved=_reserved)
         headers["Nats-Msg-Id"] = printable(message.event.id)
         if self._stream is not None:
             headers["Nats-Expected-Stream"] = self._stream
@@ -182,7 +179,7 @@ class _Connection:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._awaited: dict[str, asyncio.Future[bytes]] = {}
+        self.awaited: dict[str, _Acks] = {}
         self._count = itertools.count(1)
         self._inbox = ""
 
@@ -190,22 +187,63 @@ class _Connection:
         self._inbox = self.client.new_inbox()
         await self.client.subscribe(f"{self._inbox}.*", cb=self._acknowledged)
 
-    async def publish(self, subject: str, headers: dict[str, str], body: bytes) -> asyncio.Future[bytes]:
-        reply = f"{self._inbox}.{next(self._count)}"
-        await self.client.publish(subject, body, reply, headers)
-        self._awaited[reply] = ack = asyncio.get_running_loop().create_future()
-        # One that nobody waits for any more, because its send was cancelled, must not stay.
-        ack.add_done_callback(lambda _: self._awaited.pop(reply, None))
-        return ack
+    def reply(self) -> str:
+        """Return a subject for one acknowledgement."""
+        return f"{self._inbox}.{next(self._count)}"
 
     async def _acknowledged(self, message: Msg) -> None:
-        if (ack := self._awaited.get(message.subject)) is not None and not ack.done():
-            ack.set_result(message.data)
+        reply = message.subject
+        if (acks := self.awaited.pop(reply, None)) is not None:
+            acks.hear(reply, message.data)
 
     async def lost(self) -> None:
-        for ack in list(self._awaited.values()):
-            if not ack.done():
-                ack.set_exception(ConnectionError("the connection to NATS was lost"))
+        awaited, self.awaited = self.awaited, {}
+        for reply, acks in awaited.items():
+            acks.hear(reply, ConnectionError("the connection to NATS was lost"))
+
+
+class _Acks:
+    """The acknowledgements of one wave. One future stands for all, not one for each."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self.client = connection.client
+        self.said: dict[str, bytes | ConnectionError | None] = {}
+        self._connection = connection
+        # One more than are awaited, until all are published.
+        self._left = 1
+        self._all = asyncio.get_running_loop().create_future()
+
+    async def publish(self, subject: str, headers: dict[str, str], body: bytes) -> str:
+        """Send a message and return what its acknowledgement goes by. Raises: what the client does."""
+        reply = self._connection.reply()
+        # Before it is sent: the connection may be lost while the client waits for room.
+        self.said[reply], self._connection.awaited[reply] = None, self
+        self._left += 1
+        try:
+            await self.client.publish(subject, body, reply, headers)
+        except BaseException:
+            if self._connection.awaited.pop(reply, None) is not None:
+                self._left -= 1
+            raise
+        return reply
+
+    def hear(self, reply: str, said: bytes | ConnectionError) -> None:
+        self.said[reply] = said
+        self._left -= 1
+        if not self._left and not self._all.done():
+            self._all.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until all are heard, or for that long."""
+        self._left -= 1
+        if self._left:
+            await asyncio.wait([self._all], timeout=seconds)
+
+    def forget(self) -> None:
+        """Wait for none of them any more: what was not heard by now, or was cancelled, must not stay."""
+        for reply, said in self.said.items():
+            if said is None:
+                self._connection.awaited.pop(reply, None)
 
 
 def _reserved(name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from holdfast.sinks.base import Delivered, Failed, Message, Outcome, SinkDown
 
@@ -93,7 +93,9 @@ def concluded(answers: Sequence[Answer], *, one_place: bool = False) -> list[Out
     Raises: SinkDown when that is the answer to everything that was sent.
     """
     down = next((answer for answer in answers if isinstance(answer, Down)), None)
-    if down is not None and all(isinstance(answer, Down) or answer is BEHIND for answer in answers):
+    if down is None:
+        return cast("list[Outcome]", list(answers))
+    if all(isinstance(answer, Down) or answer is BEHIND for answer in answers):
         raise SinkDown(down.reason, down.retry_after) from None
     return [
         Failed(each.reason, each.retry_after, lost=one_place) if isinstance(each, Down) else each for each in answers

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.errors import ConfigError
 from holdfast.inbox.base import Consumer
 from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome
@@ -19,34 +21,41 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 NAMING = Naming(None, 1_000)
-# For each message: its line ("" without a key), how many fields and values follow, and those. A stream's id comes back,
-# an error behind "!", or "" for what was held back.
+# All messages are one argument, written by msgpack: one for each field took a dozen µs more a message. Of each: which
+# key is its stream, its line ("" without a key), fields and values; where the last is a number, it stands for the
+# argument of that number, which is no text. Back comes a line for each: the id of the entry, an error behind "!", or
+# nothing for what was held back.
 _APPEND = """
-local answers, stopped, at = {}, {}, 2
-for i = 1, #KEYS do
-  local line, count = ARGV[at], tonumber(ARGV[at + 1])
+local answers, stopped = {}, {}
+for i, message in ipairs(cmsgpack.unpack(ARGV[2])) do
+  local stream, line, last = KEYS[message[1]], message[2], #message
   if line ~= '' and stopped[line] then
     answers[i] = ''
   else
+    if type(message[last]) == 'number' then
+      message[last] = ARGV[message[last]]
+    end
     local entry
     if ARGV[1] == '' then
-      entry = redis.pcall('XADD', KEYS[i], '*', unpack(ARGV, at + 2, at + 1 + count))
+      entry = redis.pcall('XADD', stream, '*', unpack(message, 3))
     else
-      entry = redis.pcall('XADD', KEYS[i], 'MAXLEN', '~', ARGV[1], '*', unpack(ARGV, at + 2, at + 1 + count))
+      entry = redis.pcall('XADD', stream, 'MAXLEN', '~', ARGV[1], '*', unpack(message, 3))
     end
     if type(entry) == 'table' then
-      answers[i] = '!' .. entry.err
+      answers[i] = '!' .. string.gsub(entry.err, '\\n', ' ')
       stopped[line] = true
     else
       answers[i] = entry
     end
   end
-  at = at + 2 + count
 end
-return answers
+return table.concat(answers, '\\n')
 """
 # What Redis says when it takes no writes at all now.
 _DOWN = ("OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "BUSY ")
+# The script's argument that the first body is which is no text: those before it are `maxlen` and the messages.
+_FIRST_RAW = 3
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class RedisStream:
@@ -95,10 +104,10 @@ class RedisStream:
     async def send(self, messages: Sequence[Message]) -> Sequence[Outcome]:
         """Append the messages in one round trip. Raises: SinkDown when Redis cannot be reached, or takes no writes."""
         answers: list[Answer] = [BEHIND] * len(messages)
-        ready, streams, arguments = self._written(messages, answers)
-        if ready:
-            heard = await self._append(streams, arguments, len(ready))
-            for index, answer in zip(ready, heard, strict=True):
+        entries = self._written(messages, answers)
+        if entries.ready:
+            heard = await self._append(entries)
+            for index, answer in zip(entries.ready, heard, strict=True):
                 answers[index] = answer
         return concluded(answers, one_place=True)
 
@@ -136,44 +145,34 @@ class RedisStream:
             raise
         return client
 
-    def _written(
-        self, messages: Sequence[Message], answers: list[Answer]
-    ) -> tuple[list[int], list[str], list[str | bytes]]:
-        """Write the script's arguments; a message that cannot be sent gets its answer, and holds back its key."""
-        ready: list[int] = []
-        streams: list[str] = []
-        arguments: list[str | bytes] = [self._maxlen]
+    def _written(self, messages: Sequence[Message], answers: list[Answer]) -> _Entries:
+        """Write what the script gets; a message that cannot be sent gets its answer, and holds back its key."""
+        entries = _Entries()
         stopped: set[str] = set()
         for index, message in enumerate(messages):
-            if message.key is not None and message.key in stopped:
+            key = message.key
+            if stopped and key is not None and key in stopped:
                 continue
             try:
-                stream, fields = self._entry(message)
+                stream = self._stream.of(message)
+                headers, body = packed(message, self._mode)
+                size = len(body) + header_bytes(headers)
+                if size > self._limit:
+                    raise TooLarge(size, self._limit)
             except Unsendable as error:
                 answers[index] = error.refusal
-                stopped |= set() if message.key is None else {message.key}
+                stopped |= set() if key is None else {key}
                 continue
-            ready.append(index)
-            streams.append(stream)
-            # A line is never empty, so that a key which is an empty text is a key, too.
-            arguments += ["" if message.key is None else f":{message.key}", str(len(fields)), *fields]
-        return ready, streams, arguments
+            entries.add(index, stream, key, headers, body)
+        return entries
 
-    def _entry(self, message: Message) -> tuple[str, list[str | bytes]]:
-        stream = self._stream.of(message)
-        headers, body = packed(message, self._mode)
-        size = len(body) + header_bytes(headers)
-        if size > self._limit:
-            raise TooLarge(size, self._limit)
-        fields: list[str | bytes] = [part for pair in headers.items() for part in pair if pair[0] != "data"]
-        return stream, [*fields, "data", body]
-
-    async def _append(self, streams: list[str], arguments: list[str | bytes], count: int) -> Sequence[Answer]:
+    async def _append(self, entries: _Entries) -> Sequence[Answer]:
         from redis import exceptions
 
-        client = await self._link.get()
+        client, count = await self._link.get(), len(entries.ready)
+        arguments: list[str | bytes] = [self._maxlen, _encode(entries.messages), *entries.raw]
         try:
-            heard: list[bytes] = await client.register_script(_APPEND)(keys=streams, args=arguments)
+            heard: bytes = await client.register_script(_APPEND)(keys=list(entries.streams), args=arguments)
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
             await self._link.drop(client)
             late = isinstance(error, exceptions.TimeoutError)
@@ -185,15 +184,46 @@ class RedisStream:
             reason = self._secrets.reason(error)
             down = isinstance(error, exceptions.ReadOnlyError) or any(word in reason for word in _DOWN)
             return [Down(reason) if down else Failed(reason)] * count
-        return [self._answer(one.decode(), stream) for one, stream in zip(heard, streams, strict=True)]
+        streams = list(entries.streams)
+        said = heard.decode("utf-8", "replace").split("\n")
+        return [self._answer(one, streams[entry[0] - 1]) for one, entry in zip(said, entries.messages, strict=True)]
 
     def _answer(self, said: str, stream: str) -> Answer:
         if not said:
             return BEHIND
-        if not said.startswith("!"):
+        if said[0] != "!":
             return Delivered(f"{stream}@{said}")
         reason = self._secrets.hide(said[1:])
         return Down(reason) if reason.removeprefix("-").startswith(_DOWN) else Failed(reason)
+
+
+class _Entries:
+    """What one call appends: the messages that can be sent, by their index, and the arguments of the script."""
+
+    def __init__(self) -> None:
+        self.ready: list[int] = []
+        # The streams with their numbers, as Lua counts.
+        self.streams: dict[str, int] = {}
+        self.messages: list[list[Any]] = []
+        self.raw: list[bytes] = []
+
+    def add(self, index: int, stream: str, key: str | None, headers: Mapping[str, str], body: bytes) -> None:
+        # A line is never empty, so that a key which is an empty text is a key, too.
+        entry: list[Any] = [self.streams.setdefault(stream, len(self.streams) + 1), "" if key is None else f":{key}"]
+        for name, value in headers.items():
+            if name != "data":
+                entry += (name, value)
+        self.ready.append(index)
+        self.messages.append(entry)
+        entry += ("data", self._text(body))
+
+    def _text(self, body: bytes) -> str | int:
+        """Return a body as a text, or the number of its own argument: Redis's msgpack knows no bytes."""
+        try:
+            return body.decode()
+        except UnicodeDecodeError:
+            self.raw.append(body)
+            return _FIRST_RAW + len(self.raw) - 1
 
 
 async def _shut(client: Redis) -> None:

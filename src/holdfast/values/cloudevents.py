@@ -58,7 +58,7 @@ class CloudEvent:
         if self.subject is not None:
             said["subject"] = self.subject
         if self.time is not None:
-            said["time"] = _text_of(self.time)
+            said["time"] = text_of(self.time)
         if self.datacontenttype is not None:
             said["datacontenttype"] = self.datacontenttype
         if self.dataschema is not None:
@@ -139,7 +139,8 @@ def _made(said: Mapping[str, str], data: Any) -> CloudEvent:
     )
 
 
-def _text_of(time: datetime) -> str:
+def text_of(time: datetime) -> str:
+    """Write a time as RFC 3339 has it."""
     return msgspec.json.encode(time).decode()[1:-1]
 
 

@@ -19,7 +19,7 @@ from holdfast.values.rows import Lease
 from holdfast.worker.attempt_context import stepped
 from holdfast.worker.bulk_executor import BulkExecutor
 from holdfast.worker.handler_executor import loop_runs, within
-from holdfast.worker.route_source import Delivery, RouteSource, size_of
+from holdfast.worker.route_source import Delivery, RouteSource, bytes_of, size_of
 from holdfast.worker.work import Ended, Work
 
 # How often a delivery may be under way when its sink goes away before that counts as its fault.
@@ -123,6 +123,10 @@ class RelayExecutor(BulkExecutor):
     def _judged_each(
         self, parcels: Sequence[Parcel], outcomes: Sequence[Outcome], stopped: set[str], *, probes: bool
     ) -> list[Ended]:
+        if set(map(type, outcomes)) == {Delivered} and not any(one.work.interrupt for one in parcels):
+            # Nearly always. What is the same for all of them is worked out once.
+            receipts = [cast("Delivered", one).receipt for one in outcomes]
+            return self._outcomes.all_done([one.work for one in parcels], receipts)
         ends: list[Ended] = []
         for (work, message), outcome in zip(parcels, outcomes, strict=True):
             if isinstance(outcome, Delivered) and work.interrupt is None:
@@ -228,6 +232,9 @@ def message_of(lease: Lease) -> Message:
 
 def _parts(parcels: Sequence[Parcel], most_bytes: int) -> Iterator[list[Parcel]]:
     """Part a batch so that each call takes no more bytes than it may, or one message."""
+    if parcels and bytes_of([one.work.lease for one in parcels]) <= most_bytes:
+        yield list(parcels)
+        return
     part: list[Parcel] = []
     taken = 0
     for one in parcels:
@@ -241,12 +248,16 @@ def _parts(parcels: Sequence[Parcel], most_bytes: int) -> Iterator[list[Parcel]]
         yield part
 
 
+# Not `Delivered | Failed | Refused`, which would be made anew for each message.
+_OUTCOMES = (Delivered, Failed, Refused)
+
+
 def _checked(outcomes: Any, count: int) -> Sequence[Outcome]:
     """Check what a sink gave. Raises: Unusable."""
     if (
         isinstance(outcomes, list | tuple)
         and len(outcomes) == count
-        and all(isinstance(one, Delivered | Failed | Refused) for one in outcomes)
+        and all(isinstance(one, _OUTCOMES) for one in outcomes)
     ):
         return cast("Sequence[Outcome]", outcomes)
     length = f" with {len(outcomes)} entries" if isinstance(outcomes, list | tuple) else ""

@@ -83,12 +83,14 @@ class RouteSource(JobsSource):
         return max(0 if held else 1, int(left / max(1.0, self._average)))
 
     def _bytes_held(self) -> int:
-        return sum(size_of(lease) for lease in self.held())
+        return bytes_of(self.held())
 
     def ready(self, claimed: Sequence[Lease]) -> Flow[list[Lease]] | None:
         """Give back what there is no room for: the last ones, so that those of one key keep their order."""
-        self._learn(claimed)
-        held, kept = self._bytes_held(), 0
+        held, kept, taken = self._bytes_held(), 0, bytes_of(claimed)
+        self._learn(taken / len(claimed))
+        if held + taken <= self._most_bytes:
+            return super().ready(claimed)
         for lease in claimed:
             size = size_of(lease)
             # One at least: a message that is larger than the limit is sent alone.
@@ -102,8 +104,7 @@ class RouteSource(JobsSource):
         # What is cut is back below the floors.
         return LearningFlow("cut", lambda: _cut(claimed[:kept], claimed[kept:]), self._step_back)
 
-    def _learn(self, claimed: Sequence[Lease]) -> None:
-        latest = sum(map(size_of, claimed)) / len(claimed)
+    def _learn(self, latest: float) -> None:
         self._average += (latest - self._average) * (LATEST_COUNTS if self._average else 1.0)
 
 
@@ -119,3 +120,9 @@ def _cut(kept: Sequence[Lease], cut: Sequence[Lease]) -> Steps[list[Lease]]:
 def size_of(lease: Lease) -> int:
     """Return about how many bytes a message takes: characters, which are as many bytes or more."""
     return len(lease.payload) + len(lease.headers or "")
+
+
+def bytes_of(leases: Sequence[Lease]) -> int:
+    """Add up the sizes of messages: each claim does so for all that is held."""
+    # By their places: the payload is the fourth column, the headers are the fifth.
+    return sum([len(lease[3]) for lease in leases]) + sum([len(lease[4] or "") for lease in leases])
