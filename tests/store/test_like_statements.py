@@ -9,9 +9,10 @@ from holdfast import Holdfast, jobs
 from holdfast.flow import Flow, Statement, notifying
 from holdfast.handlers import Bound
 from holdfast.store import calls as calls_module
-from holdfast.store.calls import only_call
+from holdfast.store.calls import Calls, kept_calls, only_call
 from holdfast.store.catalogue import Style
 from holdfast.store.dialects import Dialect
+from holdfast.values.rows import Held
 
 DIALECTS: list[tuple[str, Style]] = [
     ("sqlite:///:memory:", "qmark"),
@@ -126,3 +127,27 @@ def test_only_so_much_is_kept(app: tuple[Holdfast, Style], monkeypatch: pytest.M
         kept, anew = both(holdfast.store.dialect, send.using(priority=priority).bind(to="x"), style, "id")
         assert kept == anew
         assert len(holdfast.store.dialect.queries["enqueue"].kept) <= 3
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_completion_of_several_statements_is_sent_as_it_would_be_anew(
+    app: tuple[Holdfast, Style], keep: bool
+) -> None:
+    holdfast, style = app
+    dialect = holdfast.store.dialect
+    for held in (Held("one", 1), Held("two", 2)):
+        statement = first_of(jobs.complete(held, f'"{held.id}"', keep=keep))
+        query = dialect.query(statement)
+        kept = kept_calls(dialect, query, statement, style)
+        if query.single or query.counted:
+            # One call, or one whose count answers for it: not of this kind.
+            continue
+        time = dialect.own_time()
+        anew = [sent(one.sql, one.args, one.returns) for one in Calls(dialect, statement, style, None)]
+        assert [sent(one.sql, one.filled_in(statement.params, time), one.returns) for one in kept] == anew
+
+
+def sent(sql: str, args: Any, returns: bool) -> tuple[Any, ...]:
+    """Return a driver call, without named parameters that it does not use."""
+    used = {name: arg for name, arg in args.items() if f":{name}" in sql} if isinstance(args, dict) else list(args)
+    return sql, used, returns

@@ -41,6 +41,24 @@ def only_call(dialect: Dialect, query: Query, statement: Statement, style: Style
     return kept.sql, kept.filled_in(statement.params, dialect.own_time()), kept.returns
 
 
+def kept_calls(dialect: Dialect, query: Query, statement: Statement, style: Style) -> Sequence[KeptCall]:
+    """Return the driver calls of a statement of several parts that is like others; the first that gives rows is the
+    last. Empty where what they are depends on more than the parameters.
+    """
+    key = (statement.like, style, statement.notify)
+    kept: Sequence[KeptCall] | None = query.kept.get(key)
+    if kept is None:
+        if len(query.kept) >= MOST_KEPT:
+            query.kept.clear()
+        parts = query.compiled(statement.params, style)
+        plain = not (query.by_rows or query.counted) and dialect.sequence(query) is None
+        in_order = plain and not any(part.returns or "found" in part.names for part in parts[:-1])
+        params = dialect.bind(statement, query, None)
+        kept = [KeptCall.made(dialect, part, statement, style, params) for part in parts] if in_order else []
+        query.kept[key] = kept
+    return kept
+
+
 class KeptCall(NamedTuple):
     """The driver call of statements that are alike: all arguments, and at which places each statement has its own."""
 
@@ -52,7 +70,13 @@ class KeptCall(NamedTuple):
     @classmethod
     def of(cls, dialect: Dialect, query: Query, statement: Statement, style: Style) -> KeptCall:
         [part] = query.compiled(statement.params, style)
-        sql, args = written(dialect, part, style, dialect.bind(statement, query, None))
+        return cls.made(dialect, part, statement, style, dialect.bind(statement, query, None))
+
+    @classmethod
+    def made(
+        cls, dialect: Dialect, part: Compiled, statement: Statement, style: Style, params: dict[str, Any]
+    ) -> KeptCall:
+        sql, args = written(dialect, part, style, params)
         own = ("now", *statement.own)
         if style in _BY_NAME:
             return cls(sql, part.returns, args, tuple((name, name) for name in own if name in part.names))

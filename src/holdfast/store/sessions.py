@@ -5,13 +5,13 @@ What to send is worked out once (`calls.py`); a session only sends it in its col
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.flow import Rows, Session, Statement
-from holdfast.store.calls import Calls, only_call
-from holdfast.store.catalogue import Style
+from holdfast.store.calls import Calls, KeptCall, kept_calls, only_call
+from holdfast.store.catalogue import Query, Style
 from holdfast.store.dialects.base import Dialect
 
 Clock = Callable[[], Any]
@@ -97,6 +97,12 @@ class OwnSession(DbapiSession):
                 cursor.execute(sql, args)
                 if returns:
                     rows = cursor.fetchall()
+            elif kept := self._kept_calls(query, statement):
+                now = self.dialect.own_time()
+                for call in kept:
+                    cursor.execute(call.sql, call.filled_in(statement.params, now))
+                    if call.returns:
+                        rows = cursor.fetchall()
             else:
                 rows = self._sent(statement, cursor)
         except Exception as error:
@@ -104,6 +110,12 @@ class OwnSession(DbapiSession):
             raise
         self._kept = cursor
         return rows
+
+    def _kept_calls(self, query: Query, statement: Statement) -> Sequence[KeptCall]:
+        """Return how a statement of several parts is sent, if that was worked out for one that is like it."""
+        if statement.like is None or self.clock() is not None:
+            return ()
+        return kept_calls(self.dialect, query, statement, self.style)
 
 
 class SqlalchemySession:
