@@ -57,6 +57,28 @@ def test_after_waits_the_same_each_time() -> None:
     assert retry.reason == "rate limited"
 
 
+@pytest.mark.parametrize("delay", [0, 0.0, 5, timedelta(seconds=5)])
+def test_after_is_what_its_fields_say_each_time(delay: int | float | timedelta) -> None:
+    said = Retry(first_delay=delay, factor=1.0, max_delay=delay, jitter=0.0, reason="once")
+    again = Retry(first_delay=delay, factor=1.0, max_delay=delay, jitter=0.0)
+    assert (Retry.after(delay, "once"), Retry.after(delay)) == (said, again)
+    assert repr(Retry.after(delay, "once")) == repr(said)
+
+
+@pytest.mark.parametrize("delay", [True, -1, float("nan"), "5", None])
+def test_after_refuses_the_same_each_time(delay: Any) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="first_delay"):
+            Retry.after(delay)
+
+
+def test_after_makes_one_of_a_derived_class() -> None:
+    class Own(Retry):
+        pass
+
+    assert type(Own.after(5)) is Own
+
+
 def test_after_may_wait_longer_than_the_default_maximum() -> None:
     assert Retry.after(timedelta(days=1)).delay(1) == 86_400
 

@@ -10,6 +10,7 @@ import random as _random
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, TypeGuard, TypeVar
 
 from holdfast.errors import ConfigError, Fatal
@@ -193,7 +194,13 @@ class Retry:
     @classmethod
     def after(cls, delay: Duration, reason: str = "") -> Retry:
         """Try again after this delay, the same each time."""
-        return cls(first_delay=delay, factor=1.0, max_delay=delay, jitter=0.0, reason=reason)
+        if cls is not Retry or type(delay) not in _DELAYS:
+            return cls(first_delay=delay, factor=1.0, max_delay=delay, jitter=0.0, reason=reason)
+        # Handlers return it in a storm of failures, with few delays: to check the fields takes longer than all else.
+        made = object.__new__(cls)
+        made.__dict__.update(_waiting(delay))
+        made.__dict__["reason"] = reason
+        return made
 
     def delay(self, attempt: int, random: Callable[[], float] = _random.random) -> float:
         """Return the seconds to wait after attempt number `attempt` (from 1) failed."""
@@ -207,6 +214,15 @@ class Retry:
         except OverflowError:
             # Zero stays zero however often it grows.
             return math.inf if self.first_delay else 0.0
+
+
+_DELAYS = frozenset({int, float, timedelta})
+
+
+@lru_cache(maxsize=256)
+def _waiting(delay: Duration) -> dict[str, Any]:
+    """Give the checked fields of a policy that always waits as long."""
+    return dict(Retry(first_delay=delay, factor=1.0, max_delay=delay, jitter=0.0).__dict__)
 
 
 def _parts(error: BaseException) -> tuple[BaseException, ...]:

@@ -256,7 +256,9 @@ class Outcomes:
 
     def record(self, work: Work, error: BaseException, name: str | None = None) -> ErrorRecord:
         """Describe an error of this attempt, as the job's row keeps it; `name` is the type of what nobody raised."""
-        attempt, worker, began, now = work.lease.attempt, self._worker, iso(work.started_at()), iso(time.time())
+        moment = time.time()
+        running = time.monotonic() - work.started if work.started else 0.0
+        attempt, worker, began, now = work.lease.attempt, self._worker, iso(moment - running), iso(moment)
         if name is None:
             return ErrorRecord.of(error, attempt=attempt, worker=worker, started_at=began, failed_at=now)
         [reason] = error.args

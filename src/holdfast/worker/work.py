@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextvars import Context
 from types import MappingProxyType
@@ -174,11 +173,6 @@ class Work:
     def settled(self) -> bool:
         """Tell whether the handler's own transaction has completed it."""
         return self.job is not None and self.job.settled
-
-    def started_at(self) -> float:
-        """Return when the attempt began, by the host's clock in seconds since 1970: for records and events only."""
-        running = time.monotonic() - self.started if self.started else 0.0
-        return time.time() - running
 
     def waited(self) -> float | None:
         """Return the seconds from the moment the job was due to its start, by the store's clock; None before that."""
