@@ -11,7 +11,7 @@ from holdfast.bound import Bound, EnqueueHook, check_hook, likeness, with_header
 from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind
 from holdfast.events import JobsEnqueued
 from holdfast.flow import Flow, notifying
-from holdfast.jobs.enqueueing import Drawn, again
+from holdfast.jobs.enqueueing import Drawn, adding_one, again, is_plain
 from holdfast.lines import after_others
 from holdfast.store import Store
 from holdfast.store.sharded import Within
@@ -140,10 +140,18 @@ class Enqueues(Base):
 
     def enqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """Add one job that `bind` made."""
+        if tx is not None and self._is_one_statement(bound):
+            new = self._hooked_row(bound)
+            self.store.tell_in(tx, adding_one(new, True, None, switch(notify, "notify")), new.kind)
+            return self._answered(new)
         return self._run(self._adding_one(bound, notify, self.within_reach(tx)), tx)
 
     async def aenqueue_bound(self, bound: Bound, tx: Any = None, notify: bool | None = None) -> Enqueued:
         """The async twin of `enqueue_bound`."""
+        if tx is not None and self._is_one_statement(bound):
+            new = self._hooked_row(bound)
+            await self.store.atell_in(tx, adding_one(new, True, None, switch(notify, "notify")), new.kind)
+            return self._answered(new)
         return await self._arun(self._adding_one(bound, notify, await self.awithin_reach(tx)), tx)
 
     @spelt
@@ -157,6 +165,21 @@ class Enqueues(Base):
     ) -> list[Enqueued]:
         """The async twin of `enqueue_many`."""
         return await self._arun(self._adding_many(bound, notify, await self.awithin_reach(tx)), tx)
+
+    def _is_one_statement(self, bound: Bound) -> bool:
+        """Tell whether a job in a caller's transaction is one statement, which needs no flow: most of them are."""
+        return self.shards is None and not self.context.commit_ordered and is_plain(bound.like)
+
+    def _hooked_row(self, bound: Bound) -> NewJob:
+        if self._enqueue_hooks:
+            bound = with_headers(bound, self._enqueue_hooks, self.options.payload_limit)
+        return bound.new_job(new_id())
+
+    def _answered(self, new: NewJob) -> Enqueued:
+        answer = Enqueued(new.id)
+        if self.events.wants(JobsEnqueued):
+            self._tell((new,), answer, True)
+        return answer
 
     def _adding_one(self, bound: Bound, notify: bool | None, within: Within | None) -> Adding[Enqueued]:
         if self._enqueue_hooks:

@@ -79,14 +79,18 @@ def enqueue(job: NewJob, *, fresh: bool = False, drawn: Drawn | None = None) -> 
     Commits: with the caller's transaction when one is given, else its own.
     After a crash: before commit nothing happened; running it again with the same id adds nothing.
     """
-    keyed = job.idempotency_key is not None or job.unique is not None or job.debounce is not None
-    if keyed or job.after:
+    if not is_plain(job):
         [answer] = yield from enqueue_many([job], fresh=fresh, drawn=drawn)
         return answer
-    yield _adding_one(job, fresh)
+    yield adding_one(job, fresh)
     if not fresh:
         yield from _take_back([job.id], drawn)
     return Enqueued(job.id)
+
+
+def is_plain(job: NewJob) -> bool:
+    """Tell whether one statement adds such a job, and its answer is known before: no key, and it waits for none."""
+    return job.idempotency_key is None and job.unique is None and job.debounce is None and not job.after
 
 
 def _take_back(ids: list[str], drawn: Drawn | None) -> Steps[None]:
@@ -101,7 +105,7 @@ def _take_back(ids: list[str], drawn: Drawn | None) -> Steps[None]:
     yield from ask("take_back_dropped", ids=ids, since=when(now) - timedelta(seconds=age + SLACK_SECONDS))
 
 
-def _adding_one(job: NewJob, alone: bool, followers: int | None = None) -> Statement:
+def adding_one(job: NewJob, alone: bool, followers: int | None = None, notify: bool | None = None) -> Statement:
     """Say how to add one job, and which jobs are added alike. Written out: each call takes time here."""
     job_id, queue, kind, payload, headers, priority, run_at, delay_ms, attempts, lease_ms, key, bucket, unique, *_ = job
     params = {
@@ -121,11 +125,11 @@ def _adding_one(job: NewJob, alone: bool, followers: int | None = None) -> State
         "unique_key": unique,
     }
     if followers is not None:
-        return Statement("enqueue", params | {"followers": followers}, None, alone)
+        return Statement("enqueue", params | {"followers": followers}, None, alone, notify=notify)
     if run_at is not None or unique is not None:
-        return Statement("enqueue", params, None, alone)
+        return Statement("enqueue", params, None, alone, notify=notify)
     like = (queue, kind, headers is None, priority, delay_ms, attempts, lease_ms, key is None, bucket is None)
-    return Statement("enqueue", params, None, alone, like=like, own=_OWN_OF_ONE)
+    return Statement("enqueue", params, None, alone, None, False, like, notify, None, _OWN_OF_ONE)
 
 
 @flow
@@ -199,7 +203,7 @@ def _length(job: NewJob) -> int:
 def _adding(jobs: Sequence[NewJob], *, alone: bool = False, followers: int | None = None) -> Statement:
     """Say how to add what one statement carries: one job alone is spared the arrays, like jobs are told apart once."""
     if len(jobs) == 1:
-        return _adding_one(jobs[0], alone, followers)
+        return adding_one(jobs[0], alone, followers)
     params: dict[str, Any] = dict(zip(_PARAMS, jobs[0], strict=False))
     # Left out like NULLs.
     params["priority"], params["delay_ms"] = params["priority"] or None, params["delay_ms"] or None

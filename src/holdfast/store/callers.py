@@ -25,6 +25,7 @@ from holdfast.store.sessions import (
     DbapiSession,
     GreenSession,
     SqlalchemySession,
+    raise_ours,
     translated,
 )
 
@@ -227,12 +228,31 @@ def _psycopg_ready(tx: Any, what: str) -> None:
 
 def _mysql(tx: Any, dialect: Dialect, clock: Clock, what: str) -> Session:
     _same(dialect, "mysql")
-    with translated(dialect):
+    try:
         _mysql_ready(tx, what)
+        session = DbapiSession(dialect, partial(tx.cursor, _Mysql.of(tx.__class__).cursor), "format", clock)
+        return careful(session, tx.character_set_name())
+    except Exception as error:
+        raise_ours(dialect, error)
+        raise
+
+
+class _Mysql(NamedTuple):
+    """What is to be known of a driver's connections, found out once for each class of them."""
+
+    driver: str
     # Plain cursors that give tuples, whatever cursor class the caller has set.
-    package = "pymysql" if _is(tx.__class__, "pymysql.connections", "Connection") else "MySQLdb"
-    cursor = partial(tx.cursor, import_module(f"{package}.cursors").Cursor)
-    return careful(DbapiSession(dialect, cursor, "format", clock), tx.character_set_name())
+    cursor: Any
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def of(cls, connection: type) -> _Mysql:
+        if _is(connection, "asyncmy", "Connection"):
+            return cls("asyncmy", import_module("asyncmy.cursors").Cursor)
+        if _is(connection, "aiomysql", "Connection"):
+            return cls("aiomysql", import_module("aiomysql").Cursor)
+        driver = "pymysql" if _is(connection, "pymysql.connections", "Connection") else "MySQLdb"
+        return cls(driver, import_module(f"{driver}.cursors").Cursor)
 
 
 async def _mysql_async(tx: Any, dialect: Dialect, clock: Clock, what: str) -> AsyncSession:
@@ -240,21 +260,20 @@ async def _mysql_async(tx: Any, dialect: Dialect, clock: Clock, what: str) -> As
     _mysql_ready(tx, what)
 
     async def cursor() -> Any:
-        if _is(tx.__class__, "asyncmy", "Connection"):
-            return tx.cursor(import_module("asyncmy.cursors").Cursor)
-        return await tx.cursor(import_module("aiomysql").Cursor)
+        parts = _Mysql.of(tx.__class__)
+        return tx.cursor(parts.cursor) if parts.driver == "asyncmy" else await tx.cursor(parts.cursor)
 
     return acareful(AsyncDbapiSession(dialect, cursor, "format", clock), tx.character_set_name())
 
 
 def _mysql_ready(tx: Any, what: str) -> None:
     """Check a MySQL driver's connection; without autocommit its first statement opens the transaction."""
-    cls = tx.__class__
-    if not (tx.connected if _is(cls, "asyncmy", "Connection") else tx.open if _is_mysql(cls) else not tx.closed):
+    driver = _Mysql.of(tx.__class__).driver
+    if not (tx.connected if driver == "asyncmy" else not tx.closed if driver == "aiomysql" else tx.open):
         raise errors.ConnectionClosed
     # The protocol has one result at a time: these drivers throw away the rest of one when the next statement comes.
     # mysqlclient does not tell, and refuses the statement itself.
-    if not _is(cls, "MySQLdb.connections", "Connection") and tx._result is not None and tx._result.unbuffered_active:
+    if driver != "MySQLdb" and tx._result is not None and tx._result.unbuffered_active:
         raise errors.TransactionError(errors.UNREAD)
     if tx.get_autocommit() and not _in_mysql_transaction(tx):
         raise errors.NoTransaction(what)

@@ -38,7 +38,7 @@ def only_call(dialect: Dialect, query: Query, statement: Statement, style: Style
         if len(query.kept) >= MOST_KEPT:
             query.kept.clear()
         kept = query.kept[key] = KeptCall.of(dialect, query, statement, style)
-    return kept.sql, kept.filled_in(statement.params, dialect.own_time()), kept.returns
+    return kept.sql, kept.filled_in(dialect, statement.params), kept.returns
 
 
 def kept_calls(dialect: Dialect, query: Query, statement: Statement, style: Style) -> Sequence[KeptCall]:
@@ -60,12 +60,16 @@ def kept_calls(dialect: Dialect, query: Query, statement: Statement, style: Styl
 
 
 class KeptCall(NamedTuple):
-    """The driver call of statements that are alike: all arguments, and at which places each statement has its own."""
+    """The driver call of statements that are alike: all arguments, and at which places each statement has its own.
+
+    `times` are the places of the present, where the database does not know it by itself.
+    """
 
     sql: str
     returns: bool
     args: Args
     places: tuple[tuple[Any, str], ...]
+    times: tuple[Any, ...]
 
     @classmethod
     def of(cls, dialect: Dialect, query: Query, statement: Statement, style: Style) -> KeptCall:
@@ -77,15 +81,24 @@ class KeptCall(NamedTuple):
         cls, dialect: Dialect, part: Compiled, statement: Statement, style: Style, params: dict[str, Any]
     ) -> KeptCall:
         sql, args = written(dialect, part, style, params)
-        own = ("now", *statement.own)
+        places: list[tuple[Any, str]]
         if style in _BY_NAME:
-            return cls(sql, part.returns, args, tuple((name, name) for name in own if name in part.names))
-        return cls(sql, part.returns, list(args), tuple((n, name) for n, name in enumerate(part.names) if name in own))
+            # What the statement does not name is not copied for every call.
+            args = {name: args[name] for name in part.names}
+            places = [(name, name) for name in part.names]
+        else:
+            args, places = list(args), list(enumerate(part.names))
+        own = tuple((place, name) for place, name in places if name in statement.own)
+        return cls(sql, part.returns, args, own, tuple(place for place, name in places if name == "now"))
 
-    def filled_in(self, params: dict[str, Any], now: Any) -> Args:
+    def filled_in(self, dialect: Dialect, params: dict[str, Any]) -> Args:
         args = self.args.copy()
         for place, name in self.places:
-            args[place] = now if name == "now" else params[name]
+            args[place] = params[name]
+        if self.times:
+            now = dialect.own_time()
+            for place in self.times:
+                args[place] = now
         return args
 
 

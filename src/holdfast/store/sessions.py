@@ -54,12 +54,16 @@ class DbapiSession:
         self.clock = clock
 
     def run(self, statement: Statement) -> Rows:
-        with translated(self.dialect):
+        # Few frames, as in `OwnSession`: a caller's connection has one for each statement.
+        try:
             cursor = self.cursor()
             try:
                 return self._sent(statement, cursor)
             finally:
                 cursor.close()
+        except Exception as error:
+            raise_ours(self.dialect, error)
+            raise
 
     def _sent(self, statement: Statement, cursor: Any) -> Rows:
         query = self.dialect.query(statement)
@@ -98,9 +102,8 @@ class OwnSession(DbapiSession):
                 if returns:
                     rows = cursor.fetchall()
             elif kept := self._kept_calls(query, statement):
-                now = self.dialect.own_time()
                 for call in kept:
-                    cursor.execute(call.sql, call.filled_in(statement.params, now))
+                    cursor.execute(call.sql, call.filled_in(self.dialect, statement.params))
                     if call.returns:
                         rows = cursor.fetchall()
             else:

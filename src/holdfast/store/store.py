@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import AccessRefused, DatabaseBusy, DatabaseUnavailable, NoIO, StoreError, redact
-from holdfast.flow import Flow, adrive, drive
+from holdfast.flow import Flow, Statement, adrive, drive
 from holdfast.store import callers, migrate
 from holdfast.store.connections import AsyncLink, Link
 from holdfast.store.dialects import SCHEMA_VERSION, dialect_for
@@ -214,6 +214,16 @@ class Store:
         """Run a flow in the caller's transaction, on a connection of async code."""
         session = tx if isinstance(tx, AsyncTx) else await callers.asession(tx, self.dialect, self.clock, what)
         return await adrive(work, session)
+
+    def tell_in(self, tx: Any, statement: Statement, what: str) -> None:
+        """Run a statement that gives nothing in the caller's transaction: as `run_in`, without a flow."""
+        _refuse_in_a_body()
+        callers.session(tx, self.dialect, self.clock, what).run(statement)
+
+    async def atell_in(self, tx: Any, statement: Statement, what: str) -> None:
+        """The async twin of `tell_in`."""
+        session = tx if isinstance(tx, AsyncTx) else await callers.asession(tx, self.dialect, self.clock, what)
+        await session.run(statement)
 
     @contextmanager
     def link(self) -> Iterator[Link]:
