@@ -142,9 +142,8 @@ def test_a_completion_of_several_statements_is_sent_as_it_would_be_anew(
         if query.single or query.counted:
             # One call, or one whose count answers for it: not of this kind.
             continue
-        time = dialect.own_time()
         anew = [sent(one.sql, one.args, one.returns) for one in Calls(dialect, statement, style, None)]
-        assert [sent(one.sql, one.filled_in(statement.params, time), one.returns) for one in kept] == anew
+        assert [sent(one.sql, one.filled_in(dialect, statement.params), one.returns) for one in kept] == anew
 
 
 def sent(sql: str, args: Any, returns: bool) -> tuple[Any, ...]:

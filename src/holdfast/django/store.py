@@ -26,7 +26,7 @@ from holdfast.errors import (
     SchemaMissing,
     TransactionError,
 )
-from holdfast.flow import Flow
+from holdfast.flow import Flow, Statement
 from holdfast.store import Store
 from holdfast.store.connections import AsyncLink, Link
 from holdfast.store.lending import Completes
@@ -82,8 +82,18 @@ class DjangoStore(Store):
             return self.run_in(connection, work, work.name)
 
     def run_in(self, tx: Any, work: Flow[T], what: str = "the job") -> T:
-        try:
+        with self._told_of_tables():
             return super().run_in(tx, work, what)
+
+    def tell_in(self, tx: Any, statement: Statement, what: str) -> None:
+        with self._told_of_tables():
+            super().tell_in(tx, statement, what)
+
+    @contextmanager
+    def _told_of_tables(self) -> Iterator[None]:
+        """Say of tables that are missing how they are made in a Django project."""
+        try:
+            yield
         except SchemaMissing as error:
             if type(error) is not SchemaMissing:
                 raise
