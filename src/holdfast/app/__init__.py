@@ -115,7 +115,7 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
         ordered = {
             name
             for name, one in self.context.queues.items()
-            if one.settings.ordered or one.settings.concurrency is not None or one.settings.rate is not None
+            if one.settings.ordered or (one.settings.is_limited and not one.settings.is_split)
         }
         for reception in self.receptions:
             if reception.queue in ordered:

@@ -82,6 +82,11 @@ class ShardMap:
     def buckets(self) -> int:
         return len(self.owners)
 
+    @property
+    def count(self) -> int:
+        """How many shards have had keys: one more than the highest number."""
+        return 1 + max((*self.owners, *self.moving.values(), *self.closed))
+
     def open(self, shards: Iterable[int]) -> list[int]:
         """List those of the shards that new work may go to."""
         return [shard for shard in shards if shard not in self.closed]

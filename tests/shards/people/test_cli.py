@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from holdfast.lines import stored
 from holdfast.store import shard_map
 from holdfast.values.shards import stamp_of
 from holdfast.worker import registry
@@ -82,6 +83,19 @@ def test_queues_are_paused_set_and_listed_as_one(say: Say, shop: Shop) -> None:
     assert told["mail"]["paused"]["reason"] == "a provider is down"
     assert told["orders"]["settings"]["ordered"] is True
     assert "resumed" in say("queues", "resume", "mail").stdout
+
+
+def test_a_limit_that_is_split_is_set_and_listed_as_a_whole(say: Say, shop: Shop) -> None:
+    whole = say("queues", "set", "calls", "--concurrency", "7")
+    assert "--across split divides it" in whole.stderr
+    split = say("queues", "set", "calls", "--across", "split")
+    assert "calls: concurrency 7 → concurrency 7, across split" in split.stdout
+    assert "divides it" not in split.stderr
+    parts = [store.run(stored("calls"))["calls"].settings.here.concurrency for store in shop.shards.stores]
+    assert (len(parts), sum(map(int, filter(None, parts)))) == (SHARDS, 7)
+    [told] = [one for one in lines(say("queues", "--json")) if one["name"] == "calls"]
+    assert told["settings"] == {"concurrency": 7, "across": "split"}
+    assert "must be 3 or more" in say("queues", "set", "calls", "--concurrency", "2", code=2).stderr
 
 
 def test_a_worker_is_listed_and_drained_once(say: Say, shop: Shop) -> None:
