@@ -312,6 +312,8 @@ class Shards(Store):
 
     def _every(self, place: Every[Any], asked: Asked) -> Trips[Any]:
         numbers = yield from self._meant(place.ids, asked)
+        if place.instead is not None:
+            asked = asked._replace(work=place.instead)
         answers = yield [asked._replace(store=self.stores[number]) for number in numbers]
         here = [one for one in answers if not isinstance(one, _AWAY)]
         needed = [

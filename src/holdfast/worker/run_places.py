@@ -38,7 +38,7 @@ def no_doubles(shards: Shards, parent: str, new: Sequence[NewRun]) -> Trips[None
             for job, workflow in found:
                 if (key, workflow) in strays:
                     raise Conflict(
-                        f"Run {key} of {workflow} was started by itself, in shard {number} (job {job}), and this run is "
-                        f"in shard {here}: its child cannot have that id, too. Give the child another name=, or the "
+                        f"Run {key} of {workflow} was started by itself, in shard {number} (job {job}), and this run "
+                        f"is in shard {here}: its child cannot have that id, too. Give the child another name=, or the "
                         "other one another id."
                     )
