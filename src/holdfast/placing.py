@@ -32,12 +32,13 @@ class Every(Generic[T]):
     """On every shard; `merge` makes one answer of theirs, which come in the order of the shards.
 
     lenient: the answers of those shards will do that can be reached. ids: what it is about; where each of them names a
-    shard, no other is asked.
+    shard, no other is asked. instead: what each of several shards is asked, where one alone would be asked for less.
     """
 
     merge: Callable[[Sequence[T]], T]
     lenient: bool = True
     ids: Sequence[str] = ()
+    instead: Flow[T] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job, admin, jobs
-from holdfast.errors import AccessRefused, ConfigError, ReadOnlyDatabase
+from holdfast.errors import AccessRefused, ConfigError, DatabaseUnavailable, ReadOnlyDatabase
 from holdfast.flow import Flow
 from holdfast.store import Store, migrate
 from holdfast.store.dialects.postgres.hosts import OF_SEVERAL, Hosts, each_host, split_url
@@ -99,6 +99,19 @@ def test_where_every_host_refuses_that_is_said_at_once(colour: Colour, pg_url: s
         colour(store, migrate.version())
 
 
+def test_a_host_that_refuses_does_not_end_the_tries_while_another_may_answer(
+    colour: Colour, pg_url: str, changeable: Postgres
+) -> None:
+    """A standby that does not know the password refuses, while the primary starts again."""
+    name = pg_url.rpartition("/")[2]
+    changeable.drop_database(name)
+    dead = f"{HOST}:{free_port()}"
+    store = Store(before(changeable.url(name), dead), connect_timeout(2))
+    with pytest.raises(DatabaseUnavailable, match=rf"none of 2 hosts will do: {dead}: .*; .*does not exist") as caught:
+        colour(store, migrate.version())
+    assert not isinstance(caught.value, AccessRefused)
+
+
 def test_one_host_that_takes_no_writes_is_read_and_says_so_when_it_is_written_to(
     colour: Colour, changeable: Postgres, pg_url: str
 ) -> None:
@@ -176,6 +189,10 @@ def test_both_drivers_read_the_settings_alike(colour: Colour, pg_url: str, postg
         ("postgresql:///shop?host=a,b&port=1,x", "port must be a number"),
         ("postgresql:///shop?host=a&port=65536", "port must be a number"),
         ("postgresql://a,b/shop?tcp_user_timeout=soon", "tcp_user_timeout must be a whole number"),
+        (
+            "postgresql://a,b/shop?hostaddr=10.0.0.1,10.0.0.2",
+            "hostaddr is for libpq alone; name the address as the host",
+        ),
     ],
 )
 def test_a_url_whose_hosts_cannot_be_told_is_refused_at_once(url: str, rule: str) -> None:
@@ -195,6 +212,25 @@ def test_the_host_that_answered_last_is_tried_first() -> None:
     search = hosts.search(f"{url}?target_session_attrs=any")
     search.found(list(search)[1])
     assert [at.hosts for at in hosts.search(f"{url}?target_session_attrs=any")] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("query", ["", "?target_session_attrs=any"])
+def test_a_host_that_gave_no_answer_is_tried_after_the_others(query: str) -> None:
+    """Also before any has answered, and where any will do."""
+    hosts, url = Hosts(lambda _: DatabaseUnavailable("no answer")), f"postgresql://a,b,c/shop{query}"
+    search = hosts.search(url)
+    silent = next(iter(search))
+    search.failed(silent, TimeoutError())
+    assert [at.hosts for at in hosts.search(url)] == ["b", "c", "a"]
+    search.found(silent)
+    assert [at.hosts for at in hosts.search(url)] == ["a", "b", "c"]
+
+
+def test_a_host_that_refused_keeps_its_place() -> None:
+    hosts, url = Hosts(lambda _: ReadOnlyDatabase("a standby")), "postgresql://a,b/shop"
+    search = hosts.search(url)
+    search.failed(next(iter(search)), OSError())
+    assert [at.hosts for at in hosts.search(url)] == ["a", "b"]
 
 
 @pytest.mark.parametrize("given, seconds", [({}, 10), ({"keepalives_idle": "77"}, 77)])

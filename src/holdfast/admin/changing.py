@@ -8,21 +8,25 @@ then; one that was tried holds its key, where its queue says so of retries.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
 
 from holdfast.admin.jobs import Filter
 from holdfast.admin.picking import LiveJob, chosen, in_chunks, left_alone, lock, out_of_line
 from holdfast.admin.recording import record
-from holdfast.flow import Series, Steps, ask, flow
+from holdfast.flow import Series, Steps, ask, flow, in_turn, text_of
 from holdfast.life import merging
 from holdfast.life.door import consequences
 from holdfast.life.listing import Changed
 from holdfast.lines.heads import WAITS_FOR_LINE
-from holdfast.lines.leaving import LIMIT, LINE_BITS
+from holdfast.lines.leaving import LIMIT, LINE_BITS, settings_of
 from holdfast.placing import Every, placed_by
 from holdfast.values.changes import Change
+from holdfast.values.ids import bucket
+from holdfast.values.queues import QueueSettings
 from holdfast.values.reserved import is_route
+from holdfast.values.shards import ShardMap, stamp_of
 from holdfast.values.views import iso
 
 
@@ -41,7 +45,7 @@ def change_all(
     """
     jobs, named = yield from chosen(meant, ids, limit)
     if dry_run:
-        answers = [_foreseen(jobs, change)]
+        answers = [_foreseen(jobs, change, (yield from in_turn(_kept_apart(change))))]
     else:
         act = partial(change_chunk, meant, change, actor)
         answers = yield from in_chunks(meant, [job.id for job in jobs], act)
@@ -63,7 +67,7 @@ def change_chunk(
     Commits: its own, all or none. After a crash: nothing happened; safe to repeat.
     """
     jobs = yield from lock(meant, ids, wait)
-    answer = _foreseen(jobs, change)
+    answer = _foreseen(jobs, change, (yield from _kept_apart(change)))
     free = [job for job in jobs if job.id not in answer.left]
     if free:
         yield from _write(free, change)
@@ -87,8 +91,43 @@ def _write(jobs: Sequence[LiveJob], change: Change) -> Steps[None]:
     )
 
 
-def _foreseen(jobs: Sequence[LiveJob], change: Change) -> Changed:
-    refused = {job.id: _why_not(job, change) for job in jobs}
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """A queue whose jobs belong to certain shards: it is kept in one, or its keys are in order."""
+
+    name: str
+    settings: QueueSettings
+    map: ShardMap
+
+    def why_not(self, job: LiveJob) -> str | None:
+        """Say why a job cannot go there: it would be in another shard than the others that it must go by."""
+        settings = self.settings
+        if settings.is_limited and not settings.is_split:
+            if not self._fits(job.id, self.name):
+                return (
+                    f"is in another shard than queue {self.name}, which is kept in one: enqueue it there, cancel this"
+                )
+        elif settings.is_lined and job.key is not None and not self._fits(job.id, job.key):
+            return f"is in another shard than its key's line in queue {self.name}: enqueue it there, cancel this"
+        return None
+
+    def _fits(self, job_id: str, key: str) -> bool:
+        part = bucket(key, self.map.buckets)
+        return (stamp_of(job_id) or 0) in (self.map.owners[part], self.map.moving.get(part))
+
+
+@flow
+def _kept_apart(change: Change) -> Steps[_Apart | None]:
+    """Read what is to be known of the queue that jobs go to; None where any shard will do, and where there are none."""
+    rows = () if change.to_queue is None else (yield from ask("shard_map_read"))
+    if not rows or change.to_queue is None:
+        return None
+    settings = yield from settings_of(change.to_queue)
+    return None if settings.is_plain else _Apart(change.to_queue, settings, ShardMap.read(text_of(rows[0][1])))
+
+
+def _foreseen(jobs: Sequence[LiveJob], change: Change, apart: _Apart | None) -> Changed:
+    refused = {job.id: _why_not(job, change) or (apart.why_not(job) if apart is not None else None) for job in jobs}
     left = {job: why for job, why in refused.items() if why is not None}
     return Changed([job.id for job in jobs if job.id not in left], left)
 

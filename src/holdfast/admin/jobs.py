@@ -203,16 +203,15 @@ def ids_from(beginning: str) -> Steps[list[str]]:
 
 
 def _grouping(filter: Filter | None = None, limit: int = 50) -> Every[list[DeadGroup]]:
-    return Every(partial(merging.dead_groups, limit))
+    # A group that is small in one shard may be large in all of them: each is asked for all that it has.
+    return Every(partial(merging.dead_groups, limit), instead=_dead_groups(filter, LONGEST_LIST))
 
 
-@placed_by(_grouping)
 @flow
-def dead_groups(filter: Filter | None = None, limit: int = 50) -> Steps[list[DeadGroup]]:
+def _dead_groups(filter: Filter | None = None, limit: int = 50) -> Steps[list[DeadGroup]]:
     """Group dead letters by kind and likeness of their last error, the largest group first.
 
-    Where there are more than `LONGEST_LIST`, no more are looked at: the counts are of those. With shards, a group that
-    is not among the `limit` largest of one is not counted there.
+    Where there are more than `LONGEST_LIST`, no more are looked at: the counts are of those, in each shard.
     """
     given = _letters(filter or ALL, ("dead",))
     rows = yield from ask("dead_groups", alone=True, limit=_limit(limit), most=LONGEST_LIST, **given)
@@ -222,6 +221,9 @@ def dead_groups(filter: Filter | None = None, limit: int = 50) -> Steps[list[Dea
         )
         for group, kind, count, queues, error, message, first, last, sample in rows
     ]
+
+
+dead_groups = placed_by(_grouping)(_dead_groups)
 
 
 @where_id_is

@@ -92,7 +92,7 @@ def change_queue(
     if dry_run:
         there = (yield from lines.stored(name)).get(name)
         before = QueueSettings() if there is None else there.settings
-        return before, before.changed(**said)
+        return before, (yield from lines.parted(before.changed(**said)))
     before, now = yield from lines.change(name, said, actor)
     detail = {"queue": name, "before": before.to_dict(), "now": now.to_dict()}
     yield from record("queue_settings", actor, [(None, detail)])

@@ -62,7 +62,7 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
         name: what the worker's id begins with. buffer: the most jobs to claim ahead.
         ring: share the keys with the other workers that do so, by bucket. relay: False leaves the routes to other
         workers; with `queues`, those routes are served whose queues are named. receive: False leaves the messages of
-        brokers to other workers. Defaults: see `Worker`.
+        brokers to other workers. shards: serve these alone, by number, by default all. Defaults: see `Worker`.
         """
         from holdfast.worker import Worker
 
@@ -115,7 +115,7 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
         ordered = {
             name
             for name, one in self.context.queues.items()
-            if one.settings.ordered or one.settings.concurrency is not None or one.settings.rate is not None
+            if one.settings.ordered or (one.settings.is_limited and not one.settings.is_split)
         }
         for reception in self.receptions:
             if reception.queue in ordered:

@@ -50,7 +50,7 @@ class Base:
             # An event may go by several routes, each with its own limits, in one transaction.
             return False
         said = self.context.queues.get(queue)
-        return said is not None and (said.settings.concurrency is not None or said.settings.rate is not None)
+        return said is not None and said.settings.is_limited and not said.settings.is_split
 
     @property
     def url(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from holdfast.app.registering import Registers
 from holdfast.errors import ConfigError
 from holdfast.values.options import QueueOptions
-from holdfast.values.queues import OnDead, OnRetry, Ordered, QueueSettings, Rate
+from holdfast.values.queues import Across, OnDead, OnRetry, Ordered, QueueSettings, Rate
 from holdfast.values.reserved import unreserved
 from holdfast.values.retry import Duration
 from holdfast.values.spelling import spelt
@@ -30,6 +30,7 @@ class Queues(Registers):
         fair: bool = False,
         key_concurrency: int | None = None,
         key_rate: Rate | None = None,
+        across: Across = "one",
     ) -> QueueOptions:
         """Set what belongs to a queue.
 
@@ -40,11 +41,14 @@ class Queues(Registers):
         (PostgreSQL) makes the order that of commits, and producers of one key wait for each other.
         concurrency, rate: how many jobs of the queue run at once, and start in a time, over all workers.
         fair: keys take turns. key_concurrency, key_rate: as concurrency and rate, for each key.
+        across: with shards, a queue with concurrency or rate is kept whole in one of them ("one"), or each has a part
+        of these limits, and jobs go to any ("split"). Without shards it changes nothing.
 
         Order and limits are stored when a worker starts, unless something is stored already: that wins, and
         `holdfast queues set` changes it. Said twice of a queue, it must say the same. Raises: ConfigError.
         """
-        settings = QueueSettings(ordered, on_retry, on_dead, concurrency, rate, fair, key_concurrency, key_rate)
+        settings = QueueSettings(ordered, on_retry, on_dead, concurrency, rate, fair, key_concurrency, key_rate, across)
+        settings.require_parts(1 if self.shards is None else len(self.shards.stores))
         unreserved(name, "queue")
         before = self.context.queues.get(name)
         if before is not None and before != QueueOptions.of(name, retention, settings):

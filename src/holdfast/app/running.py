@@ -20,7 +20,7 @@ from holdfast.values.options import HandlerOptions, only_options, switch
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import DAY, Duration, Retry, without_exceptions
 from holdfast.values.rows import OUTCOMES
-from holdfast.values.shards import beside, stamped
+from holdfast.values.shards import beside, root_of, stamp_of, stamped
 from holdfast.values.spelling import spelt
 from holdfast.workflows import (
     History,
@@ -225,7 +225,11 @@ class Runs(DeclaresWorkflows, Controls):
         if within is not None:
             # Those that are there already belong where they are; `start` finds them.
             beside = [stamped(LOWEST_ID, there[key]) for _, key, _ in new if key in there]
-            likes = [bound.like._replace(key=bound.like.key or key) for _, key, bound in new if key not in there]
+            likes = [
+                bound.like._replace(key=bound.like.key or (None if key is None else root_of(key)))
+                for _, key, bound in new
+                if key not in there
+            ]
             drawn = iter(within.new_ids(likes, beside))
             ids = [stamped(new_id(), there[key]) if key in there else next(drawn) for _, key, _ in new]
         rows = [
@@ -263,15 +267,22 @@ def _wanted(
 
 
 def _places(shards: Shards, new: New) -> Trips[dict[str | None, int]]:
-    """Find runs of these ids that are there already: keys may have gone to another shard since they were started."""
-    keys = [key for _, key, _ in new if key is not None]
+    """Find runs of these ids that are there already, in another shard than their ids say.
+
+    Keys may have gone to another shard since they were started; a child is where its parent is, and a run with a key
+    where that belongs.
+    """
     yield from shards.within(None)
     known = shards.known
-    if not keys or known is None or known.version == 1:
+    moved = known is not None and known.version > 1
+    keys = [key for _, key, bound in new if key is not None and (moved or "/" in key or bound.like.key is not None)]
+    if not keys or known is None:
         return {}
     # Where they may be: a shard that has nothing to do with them costs them nothing when it is away.
     likely = {number for key in keys for number in shards.order(known, key)[:2]}
-    found: dict[str | None, int] = {}
+    # The children of runs whose ids were drawn are where those say.
+    stamps = {key: stamp_of(root_of(key)) for key in keys if "/" in key}
+    found: dict[str | None, int] = {key: stamp for key, stamp in stamps.items() if stamp is not None}
     answers = yield [Asked(store, Flow("named", lambda: named(keys))) for store in shards.stores]
     for number, answer in enumerate(answers):
         if not isinstance(answer, DatabaseUnavailable | DatabaseBusy) or number in likely:

@@ -26,6 +26,7 @@ from holdfast.cli.shared import (
     load_app,
     open_store,
 )
+from holdfast.store import Shards, Store
 from holdfast.values.pauses import Pause
 from holdfast.values.queues import QueueSettings, Rate
 
@@ -160,6 +161,7 @@ def declared() -> dict[str, QueueSettings]:
 @click.option("--fair", type=YES_NO, help="Keys take turns.")
 @click.option("--key-concurrency", type=NUMBER, help="Jobs of each key at once.")
 @click.option("--key-rate", type=RATE, help="Starts of each key in a time.")
+@click.option("--across", type=click.Choice(["one", "split"]), help="With shards: what each of them has of the limits.")
 @click.option("--dry-run", is_flag=True, help="Tell what would be stored, and change nothing.")
 @actor_option
 @connection_options
@@ -185,8 +187,20 @@ def set_command(name: str, dry_run: bool, actor: str | None, as_json: bool, **sa
         # Before the change: what is stored of a queue makes it known.
         notes = unknown(store, [("queue", name)], declared_queues(load_app(app)) if (app := current().app_name) else ())
         before, now = store.run(admin.change_queue(name, given, actor_name(actor), dry_run))
+        notes += _of_each_shard(store, name, now)
     _report({name: (before, now)}, dry_run, as_json)
     print_notes(notes)
+
+
+def _of_each_shard(store: Store, name: str, now: QueueSettings) -> list[str]:
+    """Warn of limits that each shard has whole, because the jobs of the queue are not kept in one of them."""
+    kept = (said := declared().get(name)) is not None and said.is_limited
+    if not isinstance(store, Shards) or not now.is_limited or now.is_split or kept:
+        return []
+    said_by = (
+        "the code says of no limit" if current().app_name else "without --app nobody knows if the code says of one"
+    )
+    return [f"{said_by}, so jobs of {name} may be in all shards, and each has this limit: --across split divides it"]
 
 
 def _value(value: Any) -> Any:

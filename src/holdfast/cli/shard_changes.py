@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from holdfast.admin.recording import record
+from holdfast.cli import dealing
 from holdfast.cli.render import print_json
 from holdfast.cli.shared import (
     actor_name,
@@ -100,7 +101,7 @@ def add_command(shard: int, dry_run: bool, yes: bool, as_json: bool, actor: str 
     with open_shards() as opened, in_options():
         growing.check_number(opened, shard)
         question = f"Give shard {shard} its part of the keys?"
-        trips = partial(growing.add, opened, shard)
+        trips = partial(dealing.add, opened, shard)
         asked = Asked(dry_run, yes, as_json, actor)
         change(opened, "add", question, lambda known: known.with_shard(shard), trips, asked, shard=shard)
 

@@ -62,6 +62,7 @@ def watch_options(command: F) -> F:
 @click.option("--processes", type=click.IntRange(1, 512), default=1, show_default=True, help="For more cores.")
 @click.option("--name", help="What the worker's id begins with.  [default: the host's name]")
 @click.option("--ring", is_flag=True, default=None, help="Share keys with other workers of the ring, by bucket.")
+@click.option("--serve-shards", help="Serve only these shards, by number, comma-separated.  [default: all]")
 @click.option("--no-receive", is_flag=True, help="Leave the messages of brokers to other workers.")
 @click.option("--no-relay", is_flag=True, help="Leave the events of routes to other workers.")
 @click.option("--no-notify", is_flag=True, help="Wake by polling alone.")
@@ -79,6 +80,7 @@ def watch_options(command: F) -> F:
 def worker(
     app_name: str | None,
     queues: str | None,
+    serve_shards: str | None,
     lease: timedelta | None,
     processes: int,
     no_receive: bool,
@@ -111,6 +113,8 @@ def worker(
             handler.options = replace(handler.options, lease=lease.total_seconds())
     if no_receive:
         options["receive"] = False
+    if serve_shards is not None:
+        options["shards"] = _numbers(serve_shards)
     if queues is not None:
         options["queues"] = queue_names(queues)
         _warn_of_unknown(options["queues"], declared_queues(holdfast))
@@ -194,6 +198,14 @@ def queue_names(text: str, option: str = "--queues") -> list[str]:
     if not all(names):
         raise click.BadParameter(f"{text!r} has an empty name", param_hint=option)
     return names
+
+
+def _numbers(text: str) -> list[int]:
+    """Split 0,2; which of them there are is for the worker to say."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise click.BadParameter(f"{text!r} must be numbers, as in 0,2", param_hint="--serve-shards")
+    return [int(part) for part in parts]
 
 
 def _warn_of_unknown(queues: list[str], declared: set[str]) -> None:

@@ -21,6 +21,7 @@ from holdfast.lines.leaving import ORDER as ORDER
 from holdfast.lines.settings import Stored as Stored
 from holdfast.lines.settings import change as change
 from holdfast.lines.settings import declare as declare
+from holdfast.lines.settings import parted as parted
 from holdfast.lines.settings import stored as stored
 from holdfast.lines.stopping import start as start
 from holdfast.lines.stopping import stop as stop

@@ -128,7 +128,7 @@ def _claim_limited(asked: Asked, limit: int, look: int | None) -> Steps[Claimed]
         return Claimed()
     [[text, _, held, tat, now]] = rows
     # What is stored now: the caller's may be a second old.
-    settings = QueueSettings.from_json(text)
+    settings = QueueSettings.from_json(text).here
     room = limit if settings.concurrency is None else min(limit, settings.concurrency - int(held))
     again = None
     if settings.rate is not None:

@@ -8,13 +8,14 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from holdfast.flow import Steps, ask, flow
+from holdfast.flow import Steps, ask, flow, number_of, text_of
 from holdfast.life import merging
 from holdfast.lines.leaving import FAIR, LIMIT, LINE_BITS
 from holdfast.lines.upkeep import dissolve, go_over, recount_lines
 from holdfast.placing import on_every
-from holdfast.values.queues import PLAIN, QueueSettings
+from holdfast.values.queues import PLAIN, QueueSettings, Share
 from holdfast.values.rows import when
+from holdfast.values.shards import ShardMap
 from holdfast.values.views import plain
 
 
@@ -58,30 +59,55 @@ def stored(name: str | None = None) -> Steps[dict[str, Stored]]:
 def declare(said: Mapping[str, QueueSettings], actor: str | None = None) -> Steps[dict[str, Stored]]:
     """Store what a deployment says of its queues where nothing is stored yet, and return what is stored of all queues.
 
+    Where the code says that limits are split over shards, its jobs go to all of them, so that counts at once.
     Commits: its own. After a crash: safe to repeat; what is there stays.
     """
     there = yield from stored().start()
     new = {name: settings for name, settings in said.items() if name not in there and not settings.is_plain}
-    if not new:
-        return there
+    split = [name for name in sorted(there) if there[name].settings.is_split or (name in said and said[name].is_split)]
     for name in sorted(new):
-        yield from ask("queue_declare", name=name, settings=new[name].to_json(), actor=actor)
-        yield from _count_what_runs(name, new[name])
-    return (yield from stored())
+        settings = yield from parted(new[name])
+        yield from ask("queue_declare", name=name, settings=settings.to_json(), actor=actor)
+        yield from _count_what_runs(name, settings)
+    changed = False
+    for name in split:
+        before = there[name].settings
+        now = yield from parted(before.changed(across="split"))
+        if (now.across, now.share) != (before.across, before.share):
+            yield from change(name, {"across": "split"}, actor)
+            changed = True
+    return (yield from stored()) if new or changed else there
+
+
+def parted(settings: QueueSettings, shards: int = 0) -> Steps[QueueSettings]:
+    """Return settings with the part that this shard has of limits that are split.
+
+    shards: how many there are at least; those that the map knows. Raises: ConfigError for limits that are too small.
+    """
+    rows = (yield from ask("shard_map_read")) if settings.is_split else ()
+    if not rows:
+        return settings.changed(share=None)
+    number, count = number_of(rows[0][0]), max(shards, ShardMap.read(text_of(rows[0][1])).count)
+    settings.require_parts(count)
+    # One that has no keys yet has no jobs, and no part of what the others share.
+    return settings.changed(share=Share(number, max(count, number + 1)))
 
 
 @flow
-def change(name: str, said: Mapping[str, Any], actor: str | None = None) -> Steps[tuple[QueueSettings, QueueSettings]]:
+def change(
+    name: str, said: Mapping[str, Any], actor: str | None = None, shards: int = 0
+) -> Steps[tuple[QueueSettings, QueueSettings]]:
     """Change what is stored of a queue, and return what was there before and what is there now.
 
     What is leased already counts for limits and lines from now on. Where the queue has no lines any more, everything
-    that waits for one is made due. Where its lines go by other rules, every one of them is looked at.
+    that waits for one is made due. Where its lines go by other rules, every one of them is looked at. `shards` as in
+    `parted`.
     Commits: its own. Raises: ConfigError. After a crash: nothing happened; safe to repeat.
     """
     yield from ask("queue_declare", name=name, settings=PLAIN.to_json(), actor=actor)
     [[text, _, _, tat, _]] = yield from ask("queue_lock", name=name)
     before = QueueSettings.from_json(text)
-    now = before.changed(**said)
+    now = yield from parted(before.changed(**said), shards)
     # What a rate has spent is spent, whatever else is changed.
     kept = tat if now.rate == before.rate else None
     yield from ask("queue_change", name=name, settings=now.to_json(), held=0, tat=kept, actor=actor)

@@ -15,10 +15,12 @@ from holdfast.store.sharded import Asked, Shards, Trips, value_of
 from holdfast.values.shards import ShardMap
 
 
-def add(shards: Shards, number: int, also: Flow[None] | None = None) -> Trips[ShardMap]:
-    """Give a shard its part of the keys. Raises: ConfigError, Conflict."""
+def add(
+    shards: Shards, number: int, also: Flow[None] | None = None, before: Callable[[ShardMap], Trips[None]] | None = None
+) -> Trips[ShardMap]:
+    """Give a shard its part of the keys; `before` is done once that is possible. Raises: ConfigError, Conflict."""
     check_number(shards, number)
-    return (yield from _change(shards, lambda known: known.with_shard(number), also))
+    return (yield from _change(shards, lambda known: known.with_shard(number), also, before))
 
 
 def drain(shards: Shards, number: int, also: Flow[None] | None = None) -> Trips[ShardMap]:
@@ -47,7 +49,12 @@ def arrive(shards: Shards, buckets: Collection[int], source: int | None = None) 
     return (yield from _change(shards, lambda known: known.arrived(buckets, source)))
 
 
-def _change(shards: Shards, new: Callable[[ShardMap], ShardMap], also: Flow[None] | None = None) -> Trips[ShardMap]:
+def _change(
+    shards: Shards,
+    new: Callable[[ShardMap], ShardMap],
+    also: Flow[None] | None = None,
+    before: Callable[[ShardMap], Trips[None]] | None = None,
+) -> Trips[ShardMap]:
     # Every shard must answer: one that is away would go by the old map, and its keys might be in two places.
     # Only what was drained before is not needed any more.
     seen = yield [Asked(store, shard_map.read(), once=True) for store in shards.stores]
@@ -60,6 +67,8 @@ def _change(shards: Shards, new: Callable[[ShardMap], ShardMap], also: Flow[None
     changed = new(known)
     if changed.owners == known.owners and changed.moving == known.moving and changed.closed == known.closed:
         raise Conflict("The shards are like that already.")
+    if before is not None:
+        yield from before(changed)
     home, *others = (shards.stores[number] for number in here)
     [answer] = yield [Asked(home, shard_map.change(changed, known.version, also), once=True)]
     value_of(answer)

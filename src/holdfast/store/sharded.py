@@ -28,7 +28,7 @@ from holdfast.store.shard_map import StoredMap
 from holdfast.store.store import Store
 from holdfast.values.ids import bucket, new_id, new_ids
 from holdfast.values.rows import NewJob
-from holdfast.values.shards import ShardMap, stamp_of, stamped
+from holdfast.values.shards import ShardMap, root_of, stamp_of, stamped
 from holdfast.values.texts import KEY_LENGTH, text
 from holdfast.values.urls import redact
 
@@ -239,8 +239,9 @@ class Shards(Store):
 
     def order(self, known: ShardMap, id: str) -> list[int]:
         """List the shards in which to look for an id, the likeliest first."""
-        named = stamp_of(id)
-        part = bucket(id, known.buckets)
+        root = root_of(id)
+        named = stamp_of(root)
+        part = bucket(root, known.buckets)
         likely = [known.owners[part], known.moving.get(part, 0), 0] if named is None else [named]
         there = range(len(self.stores))
         return [number for number in dict.fromkeys([*likely, *there]) if number in there]
@@ -311,6 +312,8 @@ class Shards(Store):
 
     def _every(self, place: Every[Any], asked: Asked) -> Trips[Any]:
         numbers = yield from self._meant(place.ids, asked)
+        if place.instead is not None:
+            asked = asked._replace(work=place.instead)
         answers = yield [asked._replace(store=self.stores[number]) for number in numbers]
         here = [one for one in answers if not isinstance(one, _AWAY)]
         needed = [

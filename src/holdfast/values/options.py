@@ -375,6 +375,7 @@ class WorkerKeywords(TypedDict, total=False):
     buffer: int
     ring: bool
     receive: bool
+    shards: Sequence[int] | None
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from math import ceil
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -16,6 +16,7 @@ from holdfast.values.spelling import spelt_fields
 Ordered = bool | Literal["commit"]
 OnRetry = Literal["hold", "pass"]
 OnDead = Literal["go_on", "stop"]
+Across = Literal["one", "split"]
 
 MOST_AT_ONCE = 1_000_000
 LONGEST_PERIOD = timedelta(days=366).total_seconds()
@@ -38,6 +39,10 @@ class Rate:
     def __str__(self) -> str:
         return f"{self.count}/{self.period:g}s"
 
+    def part(self, share: Share) -> Rate:
+        """Return what a shard has of it: in any period, all parts together give no more than the whole."""
+        return replace(self, count=share.of(self.count))
+
     @property
     def period(self) -> float:
         """`per` in seconds."""
@@ -58,6 +63,17 @@ class Rate:
         return self.period * 1e6 / (self.count - self.burst + 1)
 
 
+class Share(NamedTuple):
+    """Which part of a queue's limits a shard has: that of its number, among so many."""
+
+    number: int
+    shards: int
+
+    def of(self, limit: int) -> int:
+        """Return this part of a limit. The parts are the limit together; with more shards, none of them grows."""
+        return max(1, ceil((limit - self.number) / self.shards))
+
+
 def _one_of(value: object, name: str, allowed: tuple[object, ...]) -> None:
     if not any(value is one or (isinstance(one, str) and value == one) for one in allowed):
         raise ConfigError(name, f"must be one of {', '.join(map(repr, allowed))}", value)
@@ -70,7 +86,8 @@ class QueueSettings:
     ordered: jobs of one key run one after the other, in the order of their enqueues ("commit": of their commits).
     on_retry: whether a job that failed holds its line until it is tried again, or lets the others pass.
     on_dead: whether a line goes on behind a dead letter, or stops. concurrency, rate: of the whole queue, over all
-    workers. fair: keys take turns. key_concurrency, key_rate: of each key.
+    workers. fair: keys take turns. key_concurrency, key_rate: of each key. across: with shards, whether the queue is
+    kept in one of them because of its limits, or each has a part of these. share: which part this shard has.
     """
 
     ordered: Ordered = False
@@ -81,12 +98,15 @@ class QueueSettings:
     fair: bool = False
     key_concurrency: int | None = None
     key_rate: Rate | None = None
+    across: Across = "one"
+    share: Share | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _one_of(self.ordered, "ordered", (True, False, "commit"))
         _one_of(self.on_retry, "on_retry", get_args(OnRetry))
         _one_of(self.on_dead, "on_dead", get_args(OnDead))
         _one_of(self.fair, "fair", (True, False))
+        _one_of(self.across, "across", get_args(Across))
         for name in ("concurrency", "key_concurrency"):
             if (limit := getattr(self, name)) is not None:
                 whole(limit, name, 1, MOST_AT_ONCE)
@@ -118,10 +138,38 @@ class QueueSettings:
         return bool(self.concurrency or self.rate)
 
     @property
+    def is_split(self) -> bool:
+        """Whether each shard has a part of the limits."""
+        return self.is_limited and self.across == "split"
+
+    @property
+    def here(self) -> QueueSettings:
+        """The settings with the part of the limits that this shard has."""
+        share = self.share
+        if share is None or not self.is_split:
+            return self
+        concurrency = None if self.concurrency is None else share.of(self.concurrency)
+        return replace(self, concurrency=concurrency, rate=None if self.rate is None else self.rate.part(share))
+
+    def require_parts(self, shards: int) -> None:
+        """Raises: ConfigError where the limits are split, and too small for each of so many shards to have a part."""
+        if not self.is_split:
+            return
+        limits = {"concurrency": self.concurrency, "rate": None if self.rate is None else self.rate.count}
+        for name, limit in limits.items():
+            if limit is not None and limit < shards:
+                rule = (
+                    f'must be {shards} or more with across="split": each of the {shards} shards has a part of it. '
+                    'across="one" keeps the queue in one shard, with any limit'
+                )
+                more = "; a rate can have a larger count in a longer time" if name == "rate" else ""
+                raise ConfigError(name, rule + more, limit)
+
+    @property
     def differences(self) -> dict[str, Any]:
         """What is not as in a plain queue."""
         plain = QueueSettings()
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
         return {name: value for name, value in values.items() if value != getattr(plain, name)}
 
     def __str__(self) -> str:
@@ -141,7 +189,7 @@ class QueueSettings:
         return said
 
     def to_json(self) -> str:
-        return msgspec.json.encode(self.to_dict()).decode()
+        return msgspec.json.encode(self.to_dict() | ({"share": self.share} if self.share else {})).decode()
 
     @classmethod
     def from_json(cls, stored: str) -> QueueSettings:
@@ -155,6 +203,8 @@ class QueueSettings:
             for name in ("rate", "key_rate"):
                 if name in said:
                     said[name] = Rate(*said[name])
+            if "share" in said:
+                said["share"] = Share(*said["share"])
             return cls(**said)
         except (msgspec.MsgspecError, ConfigError, TypeError) as error:
             rule = "this version cannot read what is stored of a queue; store it anew with `holdfast queues set`"

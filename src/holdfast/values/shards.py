@@ -35,6 +35,11 @@ def stamp_of(text: str) -> int | None:
     return int(text[-STAMP_DIGITS:], 16)
 
 
+def root_of(run: str) -> str:
+    """Return the part of a run's id that says its shard: children are where their parent is, whose id comes first."""
+    return run.partition("/")[0] or run
+
+
 def beside(there: str, job_id: str) -> str:
     """Return an id for the same shard as another one's, if that is for any."""
     number = stamp_of(there)
@@ -81,6 +86,11 @@ class ShardMap:
     @property
     def buckets(self) -> int:
         return len(self.owners)
+
+    @property
+    def count(self) -> int:
+        """How many shards have had keys: one more than the highest number."""
+        return 1 + max((*self.owners, *self.moving.values(), *self.closed))
 
     def open(self, shards: Iterable[int]) -> list[int]:
         """List those of the shards that new work may go to."""

@@ -74,18 +74,42 @@ def waking(branches: Sequence[Branch]) -> Callable[[], None]:
 
 
 def branches_of(
-    whole: Store, ours: Sequence[Served], beside: Sequence[Served], said: Mapping[str, QueueSettings], receiving: int
+    whole: Store,
+    ours: Mapping[int, Served],
+    beside: Sequence[Served],
+    said: Mapping[str, QueueSettings],
+    receiving: int,
 ) -> list[Branch]:
-    """Make the branches of a worker: for its own store or each shard, and for the databases of foreign tables."""
-    count = len(ours)
-    made = [
-        Branch(served, first=number == 0, registers=True, shards=count, said=said, receiving=0 if number else receiving)
-        for number, served in enumerate(ours)
-    ]
+    """Make the branches of a worker: for its own store or each shard it serves, and for foreign tables elsewhere."""
+    first, count = min(ours), len(ours)
+    made = {
+        number: Branch(
+            served,
+            first=number == first,
+            registers=True,
+            shards=count,
+            said=said,
+            receiving=0 if number != first else receiving,
+        )
+        for number, served in ours.items()
+    }
     if isinstance(whole, Shards):
-        for number, branch in enumerate(made):
+        for number, branch in made.items():
             branch.shard = (whole, number)
-    return [*made, *(Branch(served, first=False, said=said) for served in beside)]
+    return [*made.values(), *(Branch(served, first=False, said=said) for served in beside)]
+
+
+def served_shards(said: Sequence[int] | None, whole: Store) -> list[int]:
+    """List the numbers of the shards that a worker serves; without shards, 0. Raises: ConfigError."""
+    count = len(whole.stores) if isinstance(whole, Shards) else 0
+    if said is None:
+        return list(range(max(count, 1)))
+    if not count:
+        raise ConfigError("shards", "is for an application with shards: this one has a single store", said)
+    strange = [one for one in said if type(one) is not int or not 0 <= one < count]
+    if strange or not said:
+        raise ConfigError("shards", f"must be numbers of its {count} shards, 0 to {count - 1}", strange or said)
+    return sorted(set(said))
 
 
 async def register(branches: Iterable[Branch], beat: Flow[Any]) -> None:
@@ -103,7 +127,7 @@ async def register(branches: Iterable[Branch], beat: Flow[Any]) -> None:
 def set_aside(branches: Iterable[Branch], owned: Collection[int]) -> bool:
     """Leave the shards of other numbers to other workers of a ring; returns whether that is a change."""
     shards = [branch for branch in branches if branch.shard is not None]
-    aside = [number not in owned for number in range(len(shards))]
+    aside = [branch.shard is not None and branch.shard[1] not in owned for branch in shards]
     moved = [branch.aside for branch in shards] != aside
     for branch, is_aside in zip(shards, aside, strict=True):
         branch.aside = is_aside

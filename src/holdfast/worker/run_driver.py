@@ -419,6 +419,7 @@ class RunDriver(Transactions):
     async def _start_children(self, children: Sequence[Operation]) -> None:
         """Start the runs of children; those that an earlier attempt has started are found."""
         new = [self._new_run(op) for op in children]
+        await self._means.no_doubles(self._run, new)
         await self._means.insist(start_children(self._run, self._lease.fence, new))
         for op in [op for op in children if op.future.cancelled()]:
             # When its branch was cancelled there was nobody yet to be told.

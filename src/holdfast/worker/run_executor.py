@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from holdfast.job import Job
 from holdfast.lines import LinedLease
 from holdfast.remote import Engine
 from holdfast.runs import RUN, RUN_HEADER, STUCK, Recorded
-from holdfast.store import Store
+from holdfast.store import Shards, Store
 from holdfast.values.failure import words
 from holdfast.values.ids import new_id
 from holdfast.values.payload import decode_value
@@ -42,6 +42,7 @@ from holdfast.worker.expiry import may_expire
 from holdfast.worker.handler_executor import Executor, wrapped
 from holdfast.worker.handler_threads import Threads
 from holdfast.worker.run_driver import RunDriver
+from holdfast.worker.run_places import no_doubles
 from holdfast.worker.run_transactions import PAUSE_SECONDS
 from holdfast.worker.run_verdicts import Broken, Lost, Over, Parked, Stuck, Verdict, is_being_cancelled
 from holdfast.worker.step_calls import RUN_JOB, StepCalls
@@ -103,6 +104,15 @@ class RunExecutor(Executor):
         while True:
             try:
                 return await self._begins.run(work)
+            except (DatabaseUnavailable, DatabaseBusy):
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def no_doubles(self, parent: str, new: Sequence[NewRun]) -> None:
+        """Raises: Conflict, where a run has the id of a child in another shard. Waits while nobody can tell."""
+        shards = self._context.stores.whole
+        while isinstance(shards, Shards):
+            try:
+                return await shards.ago(no_doubles(shards, parent, new))
             except (DatabaseUnavailable, DatabaseBusy):
                 await asyncio.sleep(PAUSE_SECONDS)
 

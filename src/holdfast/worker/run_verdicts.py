@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.events import Event
@@ -15,6 +15,7 @@ from holdfast.values.failure import ErrorRecord, iso
 from holdfast.worker.checkpoint_writer import CheckpointWriter
 from holdfast.worker.db_clock import DbClock
 from holdfast.worker.step_calls import StepCalls
+from holdfast.workflows import NewRun
 
 
 class Over(NamedTuple):
@@ -61,6 +62,8 @@ class Means(Protocol):
     engines: Mapping[str, Engine]
 
     def insist(self, work: Flow[Any]) -> Coroutine[Any, Any, Any]: ...
+
+    def no_doubles(self, parent: str, new: Sequence[NewRun]) -> Coroutine[Any, Any, None]: ...
 
     def remotely(self, engine: Engine, work: Flow[Any]) -> Coroutine[Any, Any, Any]: ...
 

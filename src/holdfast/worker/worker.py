@@ -77,7 +77,7 @@ class Worker:
     poll: the longest pause between two looks at the queues, with jitter. drain: seconds that running handlers get to
     finish at a stop; then async ones are cancelled, and what is left goes back to its queue. name: a prefix of the
     worker's id in the registry. ring: share keys with the other workers that do so, by bucket. receive: consume the
-    messages that the handlers of these queues receive. It installs no signal handlers and never exits the process.
+    messages of these queues' handlers. shards: serve these alone. It installs no signal handlers and never exits.
     also: further stores with sources of theirs; the registry stays on the application's own store. routes: those to
     deliver events for; their sinks are closed at the end. part: of foreign tables, handlers or routes alone.
     If a part of it breaks from inside, it stops and says so as a TaskGroup would: the task inside `async with` is
@@ -102,6 +102,7 @@ class Worker:
         buffer: int = BUFFER_LIMIT,
         ring: bool = False,
         receive: bool = True,
+        shards: Sequence[int] | None = None,
     ) -> None:
         self.context = context
         self.id = f"{text(name or socket.gethostname()[:60], 'name', 60)}-{os.getpid()}-{new_id()[-12:]}"
@@ -116,7 +117,10 @@ class Worker:
         self.ring = bool(switch(ring, "ring"))
         # A job of any kind may be enqueued to any queue, so queues that were named are served for all kinds.
         self.handlers = {kind: h for kind, h in handlers.items() if h.options.queue in self.queues or queues}
-        # Those who serve the queue of a handler also fetch its messages.
+        self.shards = joints.served_shards(shards, context.stores.whole)
+        # Those who serve the queue of a handler fetch its messages, for the first shard; with it go foreign tables.
+        if 0 not in self.shards:
+            receptions, foreign, also = (), (), ()
         self.receptions = [one for one in receptions if switch(receive, "receive") and one.queue in self.queues]
         self.branches = self._branches(foreign, also)
         self.sources = [source for branch in self.branches for source in branch.sources]
@@ -144,21 +148,19 @@ class Worker:
         self._why = ""
 
     def _branches(self, foreign: Sequence[Source], also: Sequence[Served]) -> list[Branch]:
-        ours = [Served(store, self._our_sources(store)) for store in self.context.stores.ours]
-        ours[0] = Served(
-            ours[0].store, [*ours[0].sources, *(self._sending(source) for source in foreign if source.handlers)]
-        )
+        home, stores = self.context.stores.whole, self.context.stores.ours
+        ours = {n: Served(stores[n], self._our_sources(stores[n], () if n else foreign)) for n in self.shards}
         beside = [Served(one.store, list(map(self._sending, one.sources))) for one in also]
         said = {name: one.settings for name, one in self.context.queues.items() if not one.settings.is_plain}
-        receiving = len(self.receptions) + len(self.context.engines)
-        return joints.branches_of(self.context.stores.whole, ours, beside, said, receiving)
+        return joints.branches_of(home, ours, beside, said, len(self.receptions) + len(self.context.engines))
 
-    def _our_sources(self, store: Store) -> list[Source]:
-        """Make the sources of our own tables on one store: jobs, and the deliveries of each route."""
+    def _our_sources(self, store: Store, foreign: Sequence[Source]) -> list[Source]:
+        """Make the sources of one store of ours: jobs, the deliveries of each route, and foreign tables there."""
         floors = store.dialect.keeps_dead_rows
         ours = [JobsSource(self.queues, self.handlers, floors=floors)] if self.handlers and self.queues else []
         # Routes with one sink share what is known of it.
-        return [*ours, *(RouteSource(Delivery(one), self._breakers.of(one.sink), floors=floors) for one in self.routes)]
+        routes = [RouteSource(Delivery(one), self._breakers.of(one.sink), floors=floors) for one in self.routes]
+        return [*ours, *routes, *(self._sending(source) for source in foreign if source.handlers)]
 
     def _look_again(self) -> None:
         if self._state == "running":
@@ -283,6 +285,7 @@ class Worker:
             registers=branch.registers,
             shard=branch.shard,
             set_aside=partial(joints.set_aside, self.branches) if branch.shard is not None else None,
+            shards=self.shards,
             has_our_tables=branch.has_our_tables,
             buckets=branch.store.options.buckets if self.ring else None,
             wake=branch.wake.set,
@@ -450,6 +453,7 @@ class Worker:
             foreign=[source.name for source in self.sources if not source.ours],
             concurrency=self.concurrency,
             ring=self.ring,
+            shards=self.shards,
             running=len(self.slots.running) if self._state == "running" else 0,
             schedules=fingerprints(self.context.schedules.values()),
         )

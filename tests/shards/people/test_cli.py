@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from holdfast.lines import stored
 from holdfast.store import shard_map
 from holdfast.values.shards import stamp_of
 from holdfast.worker import registry
@@ -36,6 +37,14 @@ def say(run: Any, shop: Shop, place: Path) -> Say:
 def say_files(run: Any, files: Shop) -> Say:
     """Run a command for files, which --shards names."""
     return lambda *args, code=0, **more: run(*args, "--shards", words(files), code=code, **more)
+
+
+@pytest.fixture
+def say_app(run: Any, files: Shop, place: Path) -> Say:
+    """Run a command that takes the application of files as its argument."""
+    urls = [store.url for store in files.shards.stores]
+    (place / "sharded.py").write_text(APP.format(said=f"shards={urls!r}"))
+    return lambda *args, code=0, **more: run(*args, code=code, **more)
 
 
 def words(shop: Shop) -> str:
@@ -82,6 +91,38 @@ def test_queues_are_paused_set_and_listed_as_one(say: Say, shop: Shop) -> None:
     assert told["mail"]["paused"]["reason"] == "a provider is down"
     assert told["orders"]["settings"]["ordered"] is True
     assert "resumed" in say("queues", "resume", "mail").stdout
+
+
+def test_doctor_names_a_shard_that_no_worker_serves(say: Say, shop: Shop) -> None:
+    shop.add(1)
+    for store in shop.shards.stores[:2]:
+        store.run(
+            registry.beat("web1-1-a", '{"host": "web1", "queues": ["mail"], "kinds": ["send"], "shards": [0, 1]}')
+        )
+    told = [one for one in lines(say("doctor", "--json", code=7)) if one["check"] == "workers"]
+    assert [(one["severity"], one["seen"]) for one in told if one["severity"] != "ok"] == [
+        ("problem", "shard 2: there is work and no live worker")
+    ]
+
+
+@pytest.mark.parametrize(
+    "said, rule", [("0,x", "must be numbers, as in 0,2"), ("0,3", "must be numbers of its 3 shards")]
+)
+def test_a_worker_refuses_numbers_that_no_shard_has(say_app: Say, said: str, rule: str) -> None:
+    assert rule in say_app("worker", "sharded:hf", "--serve-shards", said, code=2).stderr
+
+
+def test_a_limit_that_is_split_is_set_and_listed_as_a_whole(say: Say, shop: Shop) -> None:
+    whole = say("queues", "set", "calls", "--concurrency", "7")
+    assert "--across split divides it" in whole.stderr
+    split = say("queues", "set", "calls", "--across", "split")
+    assert "calls: concurrency 7 → concurrency 7, across split" in split.stdout
+    assert "divides it" not in split.stderr
+    parts = [store.run(stored("calls"))["calls"].settings.here.concurrency for store in shop.shards.stores]
+    assert (len(parts), sum(map(int, filter(None, parts)))) == (SHARDS, 7)
+    [told] = [one for one in lines(say("queues", "--json")) if one["name"] == "calls"]
+    assert told["settings"] == {"concurrency": 7, "across": "split"}
+    assert "must be 3 or more" in say("queues", "set", "calls", "--concurrency", "2", code=2).stderr
 
 
 def test_a_worker_is_listed_and_drained_once(say: Say, shop: Shop) -> None:

@@ -101,6 +101,47 @@ def test_dead_letters_that_fail_alike_are_one_group(shop: Shop) -> None:
     assert shop.run(DESK.groups(EVERYTHING, 1)) == [large]
 
 
+def test_a_group_that_is_the_largest_in_no_shard_is_counted_in_all(shop: Shop) -> None:
+    shop.add(6)
+    for number in EACH:
+        shop.kill(number, 3, f"only in shard {'abc'[number]}")
+        shop.kill(number, 2, "everywhere")
+    [largest] = shop.run(DESK.groups(EVERYTHING, 1))
+    assert (largest.error_message, largest.count) == ("everywhere", 2 * SHARDS)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_job_does_not_go_to_a_queue_that_is_kept_in_another_shard(shop: Shop, dry_run: bool) -> None:
+    """What it would count for, or stand in line behind, is in another shard."""
+    hf = shop.hf
+    ids = shop.add(2)
+    for queue, settings in (("narrow", {"concurrency": 1}), ("wide", {"concurrency": 9, "across": "split"})):
+        shop.run(admin.change_queue(queue, settings, "ann"))
+    home = hf.shard_of("narrow")
+    there = {job for job in ids if stamp_of(job) == home}
+    answer = hf.change(ids, to_queue="narrow", dry_run=dry_run)
+    assert set(answer.changed) == there
+    assert set(answer.left) == set(ids) - there
+    assert {"is in another shard than queue narrow, which is kept in one: enqueue it there, cancel this"} == set(
+        answer.left.values()
+    )
+    assert set(hf.change(ids, to_queue="wide", dry_run=dry_run).changed) == set(ids)
+
+
+def test_a_job_does_not_go_to_a_line_that_is_in_another_shard(shop: Shop) -> None:
+    hf = shop.hf
+    hf.queue("narrow", concurrency=1)
+    shop.run(admin.change_queue("lined", {"ordered": True}, "ann"))
+    home = hf.shard_of("narrow")
+    made = {key: hf.handlers["send"].using(queue="narrow", key=key).enqueue(n=1).id for key in map(str, range(9))}
+    answer = hf.change(made.values(), to_queue="lined")
+    assert {key for key, job in made.items() if job in answer.changed} == {
+        key for key in made if hf.shard_of(key) == home
+    }
+    assert len(answer.left) + len(answer.changed) == len(made)
+    assert set(hf.change(list(answer.left), to_queue="mail").changed) == set(answer.left)
+
+
 def test_a_cancel_with_a_limit_takes_the_oldest_of_all(shop: Shop) -> None:
     ids = shop.add()
     assert shop.hf.cancel(queue="mail", limit=5, dry_run=True).cancelled == ids[:5]

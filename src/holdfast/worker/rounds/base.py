@@ -65,6 +65,8 @@ class RoundContext:
     set_aside: Callable[[Collection[int]], bool] | None = None
     # The shards, and which of them this store is; None: there is one store only, or this is no shard.
     shard: tuple[Shards, int] | None = None
+    # The numbers of those that the worker serves.
+    shards: Sequence[int] = (0,)
     # How many buckets the workers of a ring share; None: this one is in no ring.
     buckets: int | None = None
     # Lets the claims of this store look again at once.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from holdfast import events
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable
 from holdfast.jobs.source import JobsSource
 from holdfast.values.ring import Ring
 from holdfast.values.views import WorkerInfo
@@ -41,10 +44,10 @@ class RingRound(Round):
 
     async def run(self) -> None:
         context = self.context
-        members = {one.id for one in await context.patience.outlive(registry.workers()) if _is_member(one)}
-        members.add(context.worker)
+        found = [one for one in await context.patience.outlive(registry.workers()) if _is_member(one)]
+        members = {context.worker, *(one.id for one in found)}
         if context.set_aside is not None:
-            self._share_shards(Ring(members), len(members))
+            await self._share_shards(found)
             return
         owned = Ring(members).owned(context.worker, context.buckets or 0)
         ours = [source for source in context.sources if isinstance(source, JobsSource)]
@@ -53,15 +56,33 @@ class RingRound(Round):
             context.emit(events.RingMoved(context.worker, len(members), len(owned), context.buckets or 0))
             context.wake()
 
-    def _share_shards(self, ring: Ring, members: int) -> None:
-        """Own whole shards: each has connections of its own, which fewer workers then need."""
+    async def _share_shards(self, found: Sequence[WorkerInfo]) -> None:
+        """Own whole shards: each has connections of its own, which fewer workers then need.
+
+        Each is shared by those of the ring that serve it, and they are in its own registry.
+        """
         context = self.context
         assert context.shard is not None  # noqa: S101 - as `run` has found
         assert context.set_aside is not None  # noqa: S101
-        count = len(context.shard[0].stores)
-        owned = ring.owned(context.worker, count)
+        shards, here = context.shard
+        members: set[str] = set()
+        owned: list[int] = []
+        for number in context.shards:
+            with suppress(DatabaseUnavailable, DatabaseBusy):
+                if number != here:
+                    found = await shards.stores[number].arun_once(registry.workers())
+            serving = {context.worker, *(one.id for one in found if _is_member(one) and _serves(one, number))}
+            members |= serving
+            if Ring(serving).owner(number) == context.worker:
+                owned.append(number)
         if context.set_aside(owned):
-            context.emit(events.RingMoved(context.worker, members, len(owned), count))
+            context.emit(events.RingMoved(context.worker, len(members), len(owned), len(context.shards)))
+
+
+def _serves(worker: WorkerInfo, number: int) -> bool:
+    """Tell whether a worker serves a shard; one of an earlier version does not say so, and serves all."""
+    said = worker.info.get("shards")
+    return not isinstance(said, list) or number in said
 
 
 def _is_member(worker: WorkerInfo) -> bool:

@@ -46,7 +46,8 @@ class Schedules(Round):
         await asyncio.sleep(self.next_in)
 
     async def run(self) -> None:
-        if self.context.is_first and self.context.schedules and time.monotonic() >= self._compare_at:
+        is_home = self.context.shard is None or self.context.shard[1] == 0
+        if self.context.is_first and is_home and self.context.schedules and time.monotonic() >= self._compare_at:
             await self._sync()
         first = await self.context.patience.outlive(schedules.coming(SCHEDULES_READ + len(self._failed)))
         due = [one.name for one in first if one.seconds <= 0]

@@ -6,9 +6,12 @@ for all of them, each reads the settings in its own way, and neither remembers w
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from urllib.parse import quote
 
 from holdfast.errors import AccessRefused, ConfigError, DatabaseUnavailable, HoldfastError, ReadOnlyDatabase
@@ -27,6 +30,8 @@ OF_SEVERAL = {
 }
 # What only one host at a time can be, so that to begin with the last one saves time and changes nothing.
 _ONLY_ONE_IS = ("read-write", "primary")
+# For how long a host that gave no answer is tried after the others.
+SILENT_SECONDS = 60.0
 _NUMBERS = ("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout")
 
 Translate = Callable[[BaseException], HoldfastError | None]
@@ -46,6 +51,9 @@ def split_url(url: str, field: str = "url") -> urls.Url:
         raise ConfigError(field, "must name as many ports as hosts, or one port for all of them", url)
     if not all(_is_port(port) for _, port in found.addresses):
         raise ConfigError(field, "the port must be a number from 0 to 65535", url)
+    if "hostaddr" in found.query:
+        # Async connections have none: what the one kind of connections would reach, the other would not.
+        raise ConfigError(field, "hostaddr is for libpq alone; name the address as the host instead", url)
     for name in _NUMBERS:
         if not found.query.get(name, "0").isdecimal():
             raise ConfigError(field, f"{name} must be a whole number", url)
@@ -62,10 +70,6 @@ def each_host(found: urls.Url) -> list[urls.Url]:
     if len(each) == 1:
         return each
     each = [replace(one, query=OF_SEVERAL | one.query) for one in each]
-    if numbers := found.query.get("hostaddr"):
-        # libpq's, one for each host: only it knows what they are good for.
-        known = zip(each, numbers.split(","), strict=False)
-        each = [replace(one, query=one.query | {"hostaddr": number}) for one, number in known]
     if found.query.get("load_balance_hosts") == "random":
         random.shuffle(each)
     if found.query.get("target_session_attrs") != "prefer-standby":
@@ -92,23 +96,45 @@ class Hosts:
     def __init__(self, translate: Translate) -> None:
         self._translate = translate
         self._last: dict[str, urls.Url] = {}
+        # When a host gave no answer, by the monotonic clock.
+        self._silent: dict[str, float] = {}
 
     def search(self, url: str) -> Search:
         """Begin to look for a host."""
         each, last = each_host(split_url(url)), self._last.get(url)
+        names = list(dict.fromkeys(map(_name, each)))
         if last in each and last.query.get("target_session_attrs") in _ONLY_ONE_IS:
-            # A host that vanished costs every new connection its whole time-out, if it is always tried first.
             each = [last, *(one for one in each if one != last)]
-        return Search(each, self._translate, lambda found: self._last.update({url: found}))
+        # A host that vanished costs every new connection its whole time-out, if it is always tried first.
+        since = time.monotonic() - SILENT_SECONDS
+        each.sort(key=lambda one: self._silent.get(_name(one), -math.inf) > since)
+        return Search(each, names, self._translate, partial(self._found, url), self._silence)
+
+    def _found(self, url: str, found: urls.Url) -> None:
+        self._last[url] = found
+        self._silent.pop(_name(found), None)
+
+    def _silence(self, at: urls.Url) -> None:
+        self._silent[_name(at)] = time.monotonic()
 
 
 class Search:
     """One look for a host: iterate over it, and say of each try how it went."""
 
-    def __init__(self, each: list[urls.Url], translate: Translate, remember: Callable[[urls.Url], None]) -> None:
+    def __init__(
+        self,
+        each: list[urls.Url],
+        names: list[str],
+        translate: Translate,
+        remember: Callable[[urls.Url], None],
+        silence: Callable[[urls.Url], None],
+    ) -> None:
         self._each = each
+        # As the URL has them, in which order they may be told.
+        self._names = names
         self._translate = translate
         self.found = remember
+        self._silence = silence
         self._failed: list[tuple[urls.Url, Exception, DatabaseUnavailable]] = []
 
     def __iter__(self) -> Iterator[urls.Url]:
@@ -120,15 +146,19 @@ class Search:
         # One that refuses us may be a standby that has not heard of this database or password yet.
         if len(self._each) == 1 or not isinstance(ours, DatabaseUnavailable):
             raise error
+        if type(ours) is DatabaseUnavailable:
+            self._silence(at)
         self._failed.append((at, error, ours))
 
     def in_vain(self) -> DatabaseUnavailable:
         """Say what was wrong with each host."""
         told = {_name(at): _words(ours) for at, _, ours in self._failed}
-        detail = "; ".join(f"{name}: {words}" for name, words in told.items())
-        # What those said that answered is nearer to the cause than the silence of others.
+        detail = "; ".join(f"{name}: {told[name]}" for name in self._names if name in told)
+        # What those said that answered is nearer to the cause than the silence of others. But a refusal is final, and
+        # a host that is silent, or a standby, may take us yet.
         kinds = {type(ours) for *_, ours in self._failed}
-        kind = next((one for one in (AccessRefused, ReadOnlyDatabase) if one in kinds), DatabaseUnavailable)
+        final = {AccessRefused} if kinds == {AccessRefused} else set[type[DatabaseUnavailable]]()
+        kind = next((one for one in (*final, ReadOnlyDatabase) if one in kinds), DatabaseUnavailable)
         error = kind(f"none of {len(told)} hosts will do: {detail}")
         error.__cause__ = self._failed[-1][1]
         return error

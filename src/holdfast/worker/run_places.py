@@ -1,0 +1,44 @@
+"""Children of runs where there are shards: they are in their parent's, and no run elsewhere may have their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable
+from holdfast.flow import Flow
+from holdfast.runs import named
+from holdfast.store import Shards
+from holdfast.store.sharded import Asked, Trips, value_of
+from holdfast.values.shards import stamp_of
+from holdfast.workflows import NewRun
+
+
+def no_doubles(shards: Shards, parent: str, new: Sequence[NewRun]) -> Trips[None]:
+    """Look whether runs with the ids of these children were started by themselves in other shards.
+
+    Where the parent is in the shard that its id says, so are they: its tables keep each of them to one. Others are
+    looked for before they are started.
+    Raises: Conflict; DatabaseUnavailable, DatabaseBusy where the shard that an id says does not answer.
+    """
+    here = stamp_of(parent) or 0
+    yield from shards.within(None)
+    known = shards.known
+    assert known is not None  # noqa: S101 - it was read above
+    homes = {one.key: shards.order(known, one.key)[0] for one in new}
+    strays = {(one.key, one.workflow) for one in new if homes[one.key] != here}
+    if not strays:
+        return
+    keys = [key for key, _ in strays]
+    numbers = [number for number in range(len(shards.stores)) if number != here and not shards.is_over(number)]
+    answers = yield [Asked(shards.stores[number], Flow("named", lambda: named(keys)), once=True) for number in numbers]
+    for number, answer in zip(numbers, answers, strict=True):
+        if isinstance(answer, DatabaseUnavailable | DatabaseBusy) and number not in homes.values():
+            continue
+        for key, found in value_of(answer).items():
+            for job, workflow in found:
+                if (key, workflow) in strays:
+                    raise Conflict(
+                        f"Run {key} of {workflow} was started by itself, in shard {number} (job {job}), and this run "
+                        f"is in shard {here}: its child cannot have that id, too. Give the child another name=, or the "
+                        "other one another id."
+                    )
