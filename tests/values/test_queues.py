@@ -58,3 +58,9 @@ def test_a_queue_is_said_once_or_twice_the_same() -> None:
     hf.queue("mail", retention=timedelta(hours=1))
     with pytest.raises(ConfigError, match=r"\(done jobs kept for 3600 s\); say all of it in one call; got 'mail'"):
         hf.queue("mail")
+
+
+@pytest.mark.parametrize("rate", [Rate(10, per=0.01), Rate(1000, per=1), Rate(100, per=0.02), Rate(60_000, per=60)])
+def test_a_rate_gives_nearly_what_it_says_in_the_long_run(rate: Rate) -> None:
+    in_a_period = rate.period * 1e6 / rate.interval_us
+    assert 0.9 * rate.count <= in_a_period <= rate.count

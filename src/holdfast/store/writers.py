@@ -107,7 +107,7 @@ class Writer:
         self._current: Served | None = None
         self._running = False
         self._closed = False
-        # The thread waits until it is woken, by whoever finds it asleep and has something for it.
+        # The thread waits until it is woken, by a caller that finds it asleep and has something for it.
         self._asleep = False
         self._woken = threading.Semaphore(0)
         # What was done and is still to be told; and the event loops that look by themselves.

@@ -22,6 +22,7 @@ MOST_AT_ONCE = 1_000_000
 LONGEST_PERIOD = timedelta(days=366).total_seconds()
 # A claim may take as many starts at once as a rate gives in this time, so that a quick rate needs no claim for each.
 BURST_SECONDS = 0.02
+MOST_OF_A_PERIOD = 0.1
 
 
 @spelt_fields
@@ -50,8 +51,8 @@ class Rate:
 
     @property
     def burst(self) -> int:
-        """How many may start at once."""
-        return max(1, int(self.count * min(1.0, BURST_SECONDS / self.period)))
+        """How many may start at once: a tenth at most, because what starts at once slows down those behind it."""
+        return max(1, int(self.count * min(MOST_OF_A_PERIOD, BURST_SECONDS / self.period)))
 
     @property
     def interval_us(self) -> float:
@@ -64,7 +65,7 @@ class Rate:
 
 
 class Share(NamedTuple):
-    """Which part of a queue's limits a shard has: that of its number, among so many."""
+    """Which part of a queue's limits a shard has: that of its number, among all of them."""
 
     number: int
     shards: int
