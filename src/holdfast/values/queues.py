@@ -153,7 +153,7 @@ class QueueSettings:
         return replace(self, concurrency=concurrency, rate=None if self.rate is None else self.rate.part(share))
 
     def require_parts(self, shards: int) -> None:
-        """Raises: ConfigError where the limits are split, and too small for each of so many shards to have a part."""
+        """Raises: ConfigError where the limits are split, and too small to give each of that many shards a part."""
         if not self.is_split:
             return
         limits = {"concurrency": self.concurrency, "rate": None if self.rate is None else self.rate.count}
