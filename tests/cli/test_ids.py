@@ -1,14 +1,20 @@
 """Ids by their beginnings, and what a list shows in a narrow terminal."""
 
 import io
+import re
+from dataclasses import replace
+from datetime import timedelta
 
 import click
 import pytest
 from rich.console import Console
 
+from holdfast import admin
 from holdfast.cli import main
+from holdfast.cli.jobs import job_table
 from holdfast.cli.render import Column, beginnings, write_table
 from holdfast.store import Store
+from holdfast.values.expires import EXPIRES_HEADER
 from holdfast.values.ids import id_beginning
 from tests.cli.conftest import Run, add, kill, lines
 
@@ -101,6 +107,36 @@ def test_a_narrow_terminal_has_short_ids_and_whole_kinds(width: int, shown: str)
     write_table(Console(file=drawn, width=width), columns, [row])
     last = drawn.getvalue().splitlines()[-1]
     assert last.split() == [shown, row[1], "ConnectionError:", "away"]
+
+
+KIND, QUEUE = "send_a_reminder_of_an_unpaid_invoice", "reminders_of_the_accounting_department"
+
+
+@pytest.mark.parametrize(
+    "kind, queue, expires, left_out",
+    [("greet", "mail", False, []), (KIND, QUEUE, False, ["queue"]), (KIND, QUEUE, True, ["queue", "age"])],
+)
+def test_jobs_at_80_columns_say_how_they_failed_and_what_is_not_shown(
+    kind: str, queue: str, expires: bool, left_out: list[str], store: Store
+) -> None:
+    add(store)
+    [job] = store.run(admin.list_jobs(admin.Filter()))
+    now = job.created_at + timedelta(minutes=12)
+    headers = {EXPIRES_HEADER: (now + timedelta(hours=30)).isoformat()} if expires else None
+    error = {"type": "ConnectionError", "message": "the mail server at mail.example does not answer"}
+    due = now + timedelta(hours=2)
+    job = replace(job, kind=kind, queue=queue, attempts=3, available_at=due, errors=[error], headers=headers)
+    drawn = io.StringIO()
+    write_table(Console(file=drawn, width=80), *job_table([job], now))
+    heads, _, line, *notes = drawn.getvalue().splitlines()
+    told = ["id", "state", "kind", "queue", "try", "age", "next", *(["expires"] if expires else []), "last error"]
+    assert heads.split() == " ".join(title for title in told if title not in left_out).split()
+    assert "in 2 h 0 m" in line
+    assert re.search(r" Connection\S*( .*)?…$", line.rstrip())
+    assert max(map(len, (heads, line))) <= 80
+    assert " ".join(notes).partition(";")[0] == (
+        f"not shown for want of room: {', '.join(left_out)}" if left_out else ""
+    )
 
 
 def test_a_list_says_when_a_job_runs_next_and_how_it_failed_last(run: Run, app: str, store: Store) -> None:
