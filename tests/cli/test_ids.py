@@ -1,16 +1,27 @@
 """Ids by their beginnings, and what a list shows in a narrow terminal."""
 
 import io
+import re
+from dataclasses import replace
+from datetime import timedelta
 
 import click
 import pytest
 from rich.console import Console
 
+from holdfast import Retry, admin
+from holdfast.bench.measure import Size
+from holdfast.bench.studies import Scale
 from holdfast.cli import main
+from holdfast.cli.jobs import job_table
 from holdfast.cli.render import Column, beginnings, write_table
+from holdfast.demo import outbox, story
 from holdfast.store import Store
+from holdfast.values.expires import EXPIRES_HEADER
 from holdfast.values.ids import id_beginning
+from holdfast.values.options import HandlerOptions, StoreOptions
 from tests.cli.conftest import Run, add, kill, lines
+from tests.cli.test_usage import commands
 
 EARLY, LATE, LATER = (
     "01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f",
@@ -103,6 +114,36 @@ def test_a_narrow_terminal_has_short_ids_and_whole_kinds(width: int, shown: str)
     assert last.split() == [shown, row[1], "ConnectionError:", "away"]
 
 
+KIND, QUEUE = "send_a_reminder_of_an_unpaid_invoice", "reminders_of_the_accounting_department"
+
+
+@pytest.mark.parametrize(
+    "kind, queue, expires, left_out",
+    [("greet", "mail", False, []), (KIND, QUEUE, False, ["queue"]), (KIND, QUEUE, True, ["queue", "age"])],
+)
+def test_jobs_at_80_columns_say_how_they_failed_and_what_is_not_shown(
+    kind: str, queue: str, expires: bool, left_out: list[str], store: Store
+) -> None:
+    add(store)
+    [job] = store.run(admin.list_jobs(admin.Filter()))
+    now = job.created_at + timedelta(minutes=12)
+    headers = {EXPIRES_HEADER: (now + timedelta(hours=30)).isoformat()} if expires else None
+    error = {"type": "ConnectionError", "message": "the mail server at mail.example does not answer"}
+    due = now + timedelta(hours=2)
+    job = replace(job, kind=kind, queue=queue, attempts=3, available_at=due, errors=[error], headers=headers)
+    drawn = io.StringIO()
+    write_table(Console(file=drawn, width=80), *job_table([job], now))
+    heads, _, line, *notes = drawn.getvalue().splitlines()
+    told = ["id", "state", "kind", "queue", "try", "age", "next", *(["expires"] if expires else []), "last error"]
+    assert heads.split() == " ".join(title for title in told if title not in left_out).split()
+    assert "in 2 h 0 m" in line
+    assert re.search(r" Connection\S*( .*)?…$", line.rstrip())
+    assert max(map(len, (heads, line))) <= 80
+    assert " ".join(notes).partition(";")[0] == (
+        f"not shown for want of room: {', '.join(left_out)}" if left_out else ""
+    )
+
+
 def test_a_list_says_when_a_job_runs_next_and_how_it_failed_last(run: Run, app: str, store: Store) -> None:
     run("enqueue", app, "greet", "name=Ada", "--delay", "90m")
     kill(store)
@@ -112,21 +153,60 @@ def test_a_list_says_when_a_job_runs_next_and_how_it_failed_last(run: Run, app: 
     assert shown[1].endswith("ValueError: no such order")
 
 
+# What means nothing, or no limit, where it is not said: filters, keys and times of a job, files to write, changes to
+# make, and where the database is, which has no default.
+WITHOUT_DEFAULT = set(
+    re.findall(
+        r"--[a-z-]+",
+        """
+        --url --app --shards --store --queue --kind --key --group --event --error --since --until --worker --after
+        --type --route --workflow --status --waits-for --attribute --host --delay --expires --idempotency-key
+        --unique --wait --for --at --to-queue --to --cron --every --reason --slot --heartbeat-file --http --log-config
+        --dialect --before --figures --page --study --allow-actions --password-file --token-file --trust-user-header
+        --ordered --on-retry --on-dead --concurrency --rate --fair --key-concurrency --key-rate --across --priority
+        """,
+    )
+)
+
+
+def options() -> list[tuple[str, click.Option, str]]:
+    """List the options that take one value and must not be said: with the command, and with their help."""
+    found = []
+    root = click.Context(main, **main.context_settings)
+    for words, command in commands():
+        context = click.Context(command, parent=root)
+        chosen = [one for one in command.params if isinstance(one, click.Option) and not (one.is_flag or one.multiple)]
+        records = [(one, one.get_help_record(context)) for one in chosen if not one.required]
+        found += [(words, one, " ".join(record[1].split())) for one, record in records if record is not None]
+    return found
+
+
 def test_help_tells_defaults(run: Run) -> None:
     assert "[default: 50;" in run("jobs", "list", "--help").stdout.replace("\n", " ")
+    found = options()
+    silent = [(words, one.opts[0]) for words, one, help in found if "default" not in help]
+    assert [(words, name) for words, name in silent if name not in WITHOUT_DEFAULT] == []
+    assert {name for _, name in silent} == WITHOUT_DEFAULT
+    # Only a change of these leaves something as it is; elsewhere there is a default.
+    assert {words for words, name in silent if name == "--priority"} == {"jobs change"}
+    assert {words for words, name in silent if name == "--concurrency"} == {"queues set"}
+    for words, one, help in found:
+        if isinstance(one.default, int | float | str):
+            assert f"default: {one.default}" in help, (words, one.opts)
 
-    def commands(group: click.Group, context: click.Context) -> None:
-        for name in group.list_commands(context):
-            command = group.get_command(context, name)
-            assert command is not None
-            inner = click.Context(command, parent=context, info_name=name)
-            if isinstance(command, click.Group):
-                commands(command, inner)
-                continue
-            help = " ".join(command.get_help(inner).split())
-            for option in command.params:
-                default = option.default
-                if isinstance(option, click.Option) and isinstance(default, int | float | str) and not option.is_flag:
-                    assert f"[default: {default}" in help or f"default: {default};" in help, (name, option.opts)
 
-    commands(main, click.Context(main, **main.context_settings))
+def test_help_tells_the_defaults_that_the_code_has() -> None:
+    told = {(words, one.opts[0]): re.findall(r"\[default: (.*?)\]", help) for words, one, help in options()}
+    assert told["demo", "--orders"] == [f"{story.ORDERS}, with --outbox {outbox.ORDERS}"]
+    assert told["demo", "--workers"] == [f"{story.WORKERS}, with --outbox {outbox.RELAYS}"]
+    rounds = f"{Size().rounds}, of a study {Scale().rounds}, with --quick {Size.quick().rounds}"
+    assert (told["bench", "--rounds"], Scale.quick().rounds) == ([rounds], Size.quick().rounds)
+    assert told["bench", "--jobs"] == [str(Scale().jobs)]
+    assert told["bench", "--seconds"] == [f"{Scale().seconds:g}"]
+    assert told["bench", "--finished"] == [str(Scale().finished)]
+    handler = HandlerOptions()
+    for command in ("enqueue", "schedules add"):
+        assert told[command, "--priority"] == [f"the handler's, or {handler.priority}"]
+        assert told[command, "--max-attempts"] == [f"the handler's, or {Retry().max_attempts}"]
+    assert told["worker", "--lease"] == [f"the handler's, or {handler.lease:g}s"]
+    assert {tuple(said) for (_, name), said in told.items() if name == "--prefix"} == {(StoreOptions().prefix,)}

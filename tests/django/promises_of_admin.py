@@ -1,4 +1,4 @@
-"""What the read-only models and their admin promise, on every database; run by `test_admin_pages.py`."""
+"""What the read-only models and their admin promise, on every database; run by `test_tasks_and_admin.py`."""
 
 import json
 import re

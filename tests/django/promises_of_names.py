@@ -1,4 +1,4 @@
-"""What the models promise in a project with a prefix, a schema and local times; run by `test_admin_pages.py`."""
+"""What the models promise in a project with a prefix, a schema and local times; run by `test_tasks_and_admin.py`."""
 
 from django.core.management import call_command
 from django.db import connection

@@ -1,4 +1,4 @@
-"""What the backend of Django's Tasks promises, on every database; run by `test_tasks_backend.py`."""
+"""What the backend of Django's Tasks promises, on every database; run by `test_tasks_and_admin.py`."""
 
 import subprocess
 import sys

@@ -5,13 +5,13 @@ import os
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import pymysql
-
 _place = urlsplit(os.environ["DJANGO_TEST_URL"])
 _engine = {"sqlite": "sqlite3", "mariadb": "mysql"}.get(_place.scheme, _place.scheme)
 _file = _place.path[1:]
 
 if _engine == "mysql":
+    import pymysql
+
     # Django knows mysqlclient only, of a version that PyMySQL does not name by itself.
     pymysql.version_info = (2, 2, 1, "final", 0)  # type: ignore[assignment]
     pymysql.install_as_MySQLdb()

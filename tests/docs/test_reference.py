@@ -14,7 +14,7 @@ from holdfast.celery import AsyncResult, Celery, Task
 from holdfast.events import Event
 from holdfast.foreign import AirlockOutbox, DurableSteps, Foreign, PdoQueue
 from holdfast.life.source import Source
-from holdfast.store.dialects.base import tables_of
+from holdfast.store.dialects.base import SCHEMA_VERSION, tables_of
 from holdfast.values import options
 from holdfast.worker import Worker
 
@@ -157,3 +157,10 @@ def test_every_column_is_in_the_schema(dialect):
     columns |= set(re.findall(r"add column (\w+)", ddl)) - {"if"}
     assert columns
     assert {name for name in columns if f"`{name}`" not in SCHEMA} == set()
+
+
+def test_a_migration_script_that_is_copied_from_the_guide_makes_the_present_tables():
+    guide = (REFERENCE.parent / "guides" / "sqlalchemy.md").read_text("utf-8")
+    versions = re.findall(r"\bto=(\w+)", guide)
+    assert len(versions) >= 2
+    assert set(versions) == {str(SCHEMA_VERSION)}

@@ -20,11 +20,45 @@ from holdfast import Holdfast, admin
 from holdfast.worker import registry
 
 ROOT = Path(__file__).parents[2]
+LITESTAR = """
+import os
+
+from litestar import Litestar, get, post
+from litestar.handlers import asgi
+
+from holdfast import Holdfast
+from holdfast.dashboard import Access
+
+hf = Holdfast(os.environ["DATABASE_URL"])
+greeted = []
+
+
+@hf.job
+async def greet(name: str) -> str:
+    greeted.append(name)
+    return f"hello {name}"
+
+
+@post("/greetings")
+async def ask(data: dict[str, str]) -> dict[str, str]:
+    return {"id": (await greet.aenqueue(**data)).id}
+
+
+@get("/greetings")
+async def tell() -> list[str]:
+    return greeted
+
+
+board = hf.dashboard(access=lambda _: Access())
+app = Litestar(
+    [ask, tell, asgi("/holdfast", is_mount=True)(board.asgi)], lifespan=[hf.lifespan(worker=True, poll=0.1)]
+)
+"""
 HOLDFAST = ["-c", "from holdfast.cli import main; main()"]
 
 
 class Place:
-    """A folder of an example, its database, and the processes that run there."""
+    """A folder (of an example, unless its path is given), its database, and the processes that run there."""
 
     def __init__(self, folder: str, url: str, *, migrate: bool = True) -> None:
         self.folder = ROOT / "examples" / folder
@@ -140,6 +174,24 @@ def test_starlette(sqlite_url: str, port: int, tmp_path: Path) -> None:
         answers = [client.post("/hooks/stripe", json={"id": "evt_1", "amount": 990}).json() for _ in range(2)]
         assert answers == [{"new": True}, {"new": False}]
         until(lambda: client.get("/total").json() == {"total": 990}, log)
+
+
+def test_litestar(sqlite_url: str, port: int, tmp_path: Path) -> None:
+    (tmp_path / "greetings.py").write_text(LITESTAR, "utf-8")
+    place = Place(str(tmp_path), sqlite_url)
+    log = tmp_path / "log"
+    with place.serving(log, port, "-m", "uvicorn", "greetings:app", "--port", str(port)) as client:
+        answer = client.post("/greetings", json={"name": "ada"})
+        assert answer.status_code == 201, answer.text
+        until(lambda: client.get("/greetings").json() == ["ada"], log)
+        page = client.get("/holdfast/jobs")
+        assert (page.status_code, "greet" in page.text) == (200, True)
+    with place.hf:
+        [job] = place.hf.store.run(admin.list_jobs(admin.Filter(states=("done",))))
+        assert (job.id, job.result) == (answer.json()["id"], "hello ada")
+        # The worker was drained with the server, and has left.
+        [worker] = place.hf.store.run(registry.workers())
+        assert registry.status_of(worker) == "stopped"
 
 
 def test_a_server_without_tables_says_so_and_does_not_start(port: int, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from holdfast.values.words import install_hint
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 FILES = [
@@ -53,6 +55,30 @@ def test_the_other_project_would_be_found() -> None:
     assert wrong("uv add holdfast # now")
     assert not wrong('pip install "holdfast-db[postgres]" && holdfast init')
     assert not wrong("$ pip install .   # then `holdfast demo`")
+
+
+def without_a_clone(text: str) -> list[int]:
+    """List the lines that say how a release is installed, where none near by says what to do until there is one."""
+    lines = text.splitlines()
+    told = [n for n, line in enumerate(lines) if "holdfast-db" in " ".join(INSTALL.findall(line))]
+    near = {n: " ".join(" ".join(lines[max(n - 2, 0) : n + 6]).split()) for n in told}
+    return [n + 1 for n in told if "first release" not in near[n]]
+
+
+def test_wherever_the_release_is_installed_one_reads_what_to_do_until_there_is_one() -> None:
+    pages = [file for file in FILES if file.suffix in {".py", ".md", ".html"} and file.name != "releasing.md"]
+    texts = {str(file.relative_to(ROOT)): file.read_text("utf-8") for file in pages}
+    assert len([text for text in texts.values() if "first release" in text]) > 15
+    assert {name: missing for name, text in texts.items() if (missing := without_a_clone(text))} == {}
+
+
+def test_a_page_that_tells_of_the_release_alone_would_be_found() -> None:
+    page = '# Kafka\n\n```console\n$ pip install "holdfast-db[kafka]"     # aiokafka\n```\n\n'
+    assert without_a_clone(page + "Then:\n") == [4]
+    assert without_a_clone(page + 'Until the first release: `pip install ".[kafka]"` in a clone.\n') == []
+    assert without_a_clone("rule = \"pip install 'holdfast-db[dashboard]'\"") == [1]
+    assert install_hint("mysql").startswith('pip install "holdfast-db[mysql]"')
+    assert without_a_clone(install_hint("mysql")) == []
 
 
 def test_every_extra_that_somebody_is_told_of_is_there() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.errors import AccessRefused, DatabaseUnavailable, DriverMissing
 from holdfast.store import Store, migrate
+from tests.servers import MariaDB, Postgres
 
 
 def wrong(url: str, what: str) -> str:
@@ -20,7 +21,37 @@ def wrong(url: str, what: str) -> str:
 @pytest.mark.parametrize("what", ["user", "database"])
 @pytest.mark.parametrize("database", ["pg_url", "mariadb_url"])
 def test_a_wrong_user_or_database_is_said_at_once(what: str, database: str, request: pytest.FixtureRequest) -> None:
-    store = Store(wrong(request.getfixturevalue(database), what))
+    refused(wrong(request.getfixturevalue(database), what))
+
+
+def test_a_wrong_password_of_a_user_of_postgresql_is_said_at_once(postgres: Postgres, pg_url: str) -> None:
+    # The server trusts everyone else; the first line that fits decides.
+    rules = postgres.data / "pg_hba.conf"
+    rules.write_text(f"host all guarded 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+    postgres.execute("create role guarded login password 'right'")
+    [before] = postgres.execute("select pg_conf_load_time() from pg_reload_conf()")
+    while postgres.execute("select pg_conf_load_time()") == [before]:
+        pass  # the server reads its files when it comes to it; the test's own time-out ends this
+    knocked(pg_url)
+
+
+def test_a_wrong_password_of_a_user_of_mariadb_is_said_at_once(mariadb: MariaDB, mariadb_url: str) -> None:
+    mariadb.execute("create user guarded@'%' identified by 'right'")
+    mariadb.execute(f"grant all on `{mariadb_url.rpartition('/')[2]}`.* to guarded@'%'")
+    knocked(mariadb_url)
+
+
+def knocked(url: str) -> None:
+    """Try the right password, which must open, and then a wrong one."""
+    right = re.sub(r"//[^@]*@", "//guarded:right@", url)
+    store = Store(right)
+    assert store.run(migrate.version()) == 0
+    store.close()
+    refused(right.replace(":right@", ":wrong@"))
+
+
+def refused(url: str) -> None:
+    store = Store(url)
     tried: list[str] = []
     connect: Any = store.dialect.connect
     store.dialect.connect = lambda url: tried.append(url) or connect(url)  # type: ignore[method-assign,func-returns-value]

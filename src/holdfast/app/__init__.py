@@ -164,7 +164,7 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
         redact: `redact(where, value)` returns what is shown of a value of a payload, result, error or header.
         redact_keys: parts of the names of keys whose values are hidden, instead of the usual ones. title: of the pages.
         refresh: how often a page that is seen looks again, at least a second.
-        It needs jinja2 (`pip install 'holdfast-db[dashboard]'`). Raises: ConfigError.
+        It needs jinja2, which the extra `dashboard` brings. Raises: ConfigError.
         """
         from holdfast.dashboard import Dashboard
         from holdfast.dashboard.redaction import SECRET_KEYS

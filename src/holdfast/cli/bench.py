@@ -30,7 +30,11 @@ _OPTIONS = (
         default=1.0,
         help="Drain this part of the jobs only, for a shorter run: 0.1 is a tenth.",
     ),
-    click.option("--rounds", type=click.IntRange(1, 100), help="Interleaved rounds; the median counts."),
+    click.option(
+        "--rounds",
+        type=click.IntRange(1, 100),
+        help="Interleaved rounds; the median counts.  [default: 3, of a study 5, with --quick 1]",
+    ),
     click.option("--only", multiple=True, help="Measure only rows whose name holds this; may be given several times."),
     click.option(
         "--before",
@@ -45,9 +49,13 @@ _OPTIONS = (
         type=click.Choice(["big", "snapshot", "processes", "memory", "ordered", "pages", "runs"]),
         help="One longer study instead of the rows; docs/performance.md says what each does.",
     ),
-    click.option("--jobs", type=click.IntRange(1_000), help="How many jobs the memory study runs."),
-    click.option("--seconds", type=click.FloatRange(1), help="How long the snapshot study runs."),
-    click.option("--finished", type=click.IntRange(1_000), help="How many finished rows the pages study reads beside."),
+    click.option("--jobs", type=click.IntRange(1_000), help="How many jobs the memory study runs.  [default: 1000000]"),
+    click.option("--seconds", type=click.FloatRange(1), help="How long the snapshot study runs.  [default: 300]"),
+    click.option(
+        "--finished",
+        type=click.IntRange(1_000),
+        help="How many finished rows the pages study reads beside.  [default: 2000000]",
+    ),
 )
 
 

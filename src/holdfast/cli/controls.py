@@ -44,7 +44,9 @@ def which_options(command: F) -> F:
             click.option("--since", type=MOMENT, help="Enqueued from this time on: 2h for two hours ago, or a date."),
             click.option("--until", type=MOMENT, help="Enqueued before this time."),
             click.option("--all", "everything", is_flag=True, help="Mean every live job."),
-            click.option("--limit", type=click.IntRange(1), help="At most this many, the oldest first."),
+            click.option(
+                "--limit", type=click.IntRange(1), help="At most this many, the oldest first.  [default: all]"
+            ),
             click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing."),
             click.option("--yes", is_flag=True, help="Do not ask."),
             actor_option,

@@ -128,7 +128,9 @@ def bulk_options(command: Callable[..., Any]) -> Callable[..., Any]:
         (
             filter_options,
             click.option("--all", "everything", is_flag=True, help="Mean every dead letter."),
-            click.option("--limit", type=click.IntRange(1), help="At most this many, the oldest first."),
+            click.option(
+                "--limit", type=click.IntRange(1), help="At most this many, the oldest first.  [default: all]"
+            ),
             click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing."),
             click.option("--yes", is_flag=True, help="Do not ask."),
             actor_option,

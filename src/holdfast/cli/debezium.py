@@ -112,7 +112,7 @@ def config(name: str, topic: str) -> None:
 @click.option("--until", type=MOMENT, help="Written before this time.")
 @click.option("--slot", help="PostgreSQL: what the connector of this slot has not confirmed. It must be stopped.")
 @click.option("--publication", help="Of the slot.  [default: the slot's name]")
-@click.option("--limit", type=click.IntRange(1), help="At most this many, the oldest first.")
+@click.option("--limit", type=click.IntRange(1), help="At most this many, the oldest first.  [default: all]")
 @click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @actor_option

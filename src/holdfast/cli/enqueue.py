@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 @click.argument("kind")
 @click.argument("payload", metavar="[JSON | - | NAME=VALUE...]", nargs=-1)
 @click.option("--queue", help="Another queue than the handler's.")
-@click.option("--priority", type=int, help="-100 to 100; higher runs first.")
+@click.option("--priority", type=int, help="-100 to 100; higher runs first.  [default: the handler's, or 0]")
 @click.option("--delay", type=DURATION, help="Run no earlier than this from now: 30, 5m, 1h30m.")
 @click.option("--expires", type=DURATION, help="Do not begin it later than this from now; it is cancelled instead.")
 @click.option("--key", help="The ordering key, such as order:9182.")
 @click.option("--idempotency-key", help="Add the job once per key for a day, however often this is run.")
 @click.option("--unique", help="Add the job only when no live one of this kind has this unique key.")
-@click.option("--max-attempts", type=int, help="Attempts before it becomes a dead letter.")
+@click.option(
+    "--max-attempts", type=int, help="Attempts before it becomes a dead letter.  [default: the handler's, or 5]"
+)
 @click.option("--no-check", is_flag=True, help="Allow a kind that only another program handles.")
 @click.option(
     "--wait",

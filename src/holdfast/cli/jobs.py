@@ -154,26 +154,27 @@ def print_jobs(found: list[JobView], as_json: bool, **beside: str) -> None:
     if as_json:
         print_json(job.to_dict() | beside for job in found)
         return
-    now = datetime.now(UTC)
-    columns = [Column("id", whole=True, ids=True), Column("state", whole=True), Column("kind"), Column("queue")]
-    columns += [Column("try", right=True), Column("age", whole=True, right=True)]
-    rows = [_line(job, now) for job in found]
-    # Where none of them has one, the column would be empty.
-    more = {
-        Column("next", whole=True, right=True): [_next(job, now) for job in found],
-        Column("expires", whole=True, right=True): [_expires(job, now) for job in found],
-        Column("last error", spare=True): [_last(job) for job in found],
+    print_table(*job_table(found, datetime.now(UTC)), empty="no jobs found")
+
+
+def job_table(found: list[JobView], now: datetime) -> tuple[list[Column], list[list[str]]]:
+    """Lay out jobs as columns and rows. Where there is little room, why a job failed is worth more than its queue."""
+    cells = {
+        Column("id", whole=True, ids=True): [job.id for job in found],
+        Column("state", whole=True): [job.state for job in found],
+        Column("kind"): [job.kind for job in found],
+        Column("queue", spare=5): [job.queue for job in found],
+        Column("try", right=True): [f"{job.attempts}/{job.max_attempts}" for job in found],
+        Column("age", whole=True, right=True, spare=4): [age(now - job.created_at) for job in found],
     }
-    for column, cells in more.items():
-        if any(cells):
-            columns.append(column)
-            rows = [(*row, cell) for row, cell in zip(rows, cells, strict=True)]
-    print_table(columns, rows, empty="no jobs found")
-
-
-def _line(job: JobView, now: datetime) -> tuple[str, ...]:
-    tries = f"{job.attempts}/{job.max_attempts}"
-    return (job.id, job.state, job.kind, job.queue, tries, age(now - job.created_at))
+    sometimes = {
+        Column("next", whole=True, right=True, spare=2): [_next(job, now) for job in found],
+        Column("expires", whole=True, right=True, spare=3): [_expires(job, now) for job in found],
+        Column("last error", spare=1): [_last(job) for job in found],
+    }
+    # Where none of the jobs has one, the column would be empty.
+    cells |= {column: values for column, values in sometimes.items() if any(values)}
+    return list(cells), [list(row) for row in zip(*cells.values(), strict=True)]
 
 
 def _next(job: JobView, now: datetime) -> str:

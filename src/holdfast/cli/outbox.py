@@ -195,7 +195,9 @@ def _relays(store: Store) -> dict[str, int]:
 @click.option("--until", type=MOMENT, help="Published before this time.")
 @click.option("--id", "ids", type=ROW_ID, multiple=True, help="Only this delivery; may be repeated.")
 @click.option("--to", help="By this route, whatever the types that it takes.  [default: all that take the event]")
-@click.option("--limit", type=click.IntRange(1), help="Of at most this many deliveries, the oldest first.")
+@click.option(
+    "--limit", type=click.IntRange(1), help="Of at most this many deliveries, the oldest first.  [default: all]"
+)
 @click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @actor_option

@@ -26,7 +26,11 @@ Pruned = dict[tuple[Kept, timedelta], int]
 
 @click.command(short_help="Delete finished jobs whose time is over.")
 @click.argument("app_name", cls=AppArgument, metavar="[APP]", required=False)
-@click.option("--older-than", type=DURATION, help="Delete what finished longer ago than this: 7d, 12h.")
+@click.option(
+    "--older-than",
+    type=DURATION,
+    help="Delete what finished longer ago than this: 7d, 12h.  [default: each queue's retention]",
+)
 @click.option("--outcome", "outcomes", type=click.Choice(OUTCOMES), multiple=True, help="Only this; may be repeated.")
 @click.option("--queue", help="Only this queue.")
 @click.option("--chunk", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="Rows per transaction.")

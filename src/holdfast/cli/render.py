@@ -44,13 +44,14 @@ SHORTEST_ID = 13
 class Column:
     """A column of a table; one with `whole` is never cut short, a `spare` one is left out of a narrow terminal.
 
+    The more spare a column is, the sooner it goes; of equal ones the one on the right goes first.
     One of `ids` is whole, and in a narrow terminal cut to what tells the ids apart: commands take that for the rest.
     """
 
     title: str
     whole: bool = False
     right: bool = False
-    spare: bool = False
+    spare: int = 0
     ids: bool = False
 
 
@@ -93,7 +94,7 @@ def write_table(console: Console, columns: Sequence[Column], cells: Sequence[Seq
 
     if sum(_natural(columns, cells)) + 2 * (len(columns) - 1) > console.width:
         cells = _with_short_ids(columns, cells)
-    columns, cells = _roomy(columns, cells, console.width)
+    columns, cells, left_out = _roomy(columns, cells, console.width)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for column, width in zip(columns, fitted(columns, cells, console.width), strict=True):
         side: Literal["left", "right"] = "right" if column.right else "left"
@@ -103,19 +104,24 @@ def write_table(console: Console, columns: Sequence[Column], cells: Sequence[Seq
     for row in cells:
         table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
     console.print(table, soft_wrap=False, crop=False)
+    if left_out:
+        names = ", ".join(left_out)
+        console.print(f"not shown for want of room: {names}; a wider terminal or --json has them", style="dim")
 
 
 def _roomy(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int
-) -> tuple[list[Column], list[list[str]]]:
-    """Leave out columns that hold nothing, and spare ones, from the right, until the others can be read."""
+) -> tuple[list[Column], list[list[str]], list[str]]:
+    """Leave out columns that hold nothing, and spare ones until the others can be read; name those, too."""
     kept = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in cells)]
-    spares = [i for i in kept if columns[i].spare]
+    spares = sorted((i for i in kept if columns[i].spare), key=lambda i: (columns[i].spare, i))
+    left_out: list[int] = []
     while True:
         shown = [columns[i] for i in kept], [[row[i] for i in kept] for row in cells]
         if not spares or not _cramped(*shown, room):
-            return shown
-        kept.remove(spares.pop())
+            return *shown, [columns[i].title for i in sorted(left_out)]
+        left_out.append(spares.pop())
+        kept.remove(left_out[-1])
 
 
 def _with_short_ids(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -131,6 +137,8 @@ def beginnings(ids: Sequence[str]) -> list[str]:
 
 def _cramped(columns: Sequence[Column], cells: Sequence[Sequence[str]], room: int) -> bool:
     widths = fitted(columns, cells, room)
+    if sum(widths) + 2 * (len(widths) - 1) > room:
+        return True
     return any(width < min(READABLE, natural) for width, natural in zip(widths, _natural(columns, cells), strict=True))
 
 

@@ -185,7 +185,7 @@ def resume_command(run: str, workflow: str | None, actor: str | None, as_json: b
 @click.argument("run")
 @click.option("--at", "key", required=True, help="What is recorded before this key is kept; the rest is done anew.")
 @click.option("--id", "new", help="What the new run is called.  [default: the id with ~ and a number behind it]")
-@click.option("--version", type=click.IntRange(1), help="Run it with the code of this version.")
+@click.option("--version", type=click.IntRange(1), help="Run it with the code of this version.  [default: the run's]")
 @workflow_option
 @connection_options
 @json_option
@@ -275,7 +275,7 @@ def export_command(run: str, workflow: str | None, as_json: bool) -> None:
 
 @runs.command("replay")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option("--version", type=click.IntRange(1), help="Check against the code of this version.")
+@click.option("--version", type=click.IntRange(1), help="Check against the code of this version.  [default: the run's]")
 @connection_options
 @json_option
 def replay_command(files: tuple[str, ...], version: int | None, as_json: bool) -> None:

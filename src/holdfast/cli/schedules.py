@@ -153,12 +153,14 @@ def _print_one(one: Stored, runs: int) -> None:
 @click.option("--timezone", help="The time zone of --cron, such as Europe/Berlin.  [default: UTC]")
 @click.option("--catch-up", type=click.Choice(CATCH_UPS), default="one", show_default=True, help="For missed ticks.")
 @click.option("--queue", help="Another queue than the handler's.")
-@click.option("--priority", type=int, help="-100 to 100; higher runs first.")
+@click.option("--priority", type=int, help="-100 to 100; higher runs first.  [default: the handler's, or 0]")
 @click.option("--delay", type=DURATION, help="Run no earlier than this after each tick.")
 @click.option("--expires", type=DURATION, help="Do not begin a job later than this after its tick; it is cancelled.")
 @click.option("--key", help="The ordering key, such as order:9182.")
 @click.option("--unique", help="Add nothing while a job of this kind with this unique key lives.")
-@click.option("--max-attempts", type=int, help="Attempts before a job becomes a dead letter.")
+@click.option(
+    "--max-attempts", type=int, help="Attempts before a job becomes a dead letter.  [default: the handler's, or 5]"
+)
 @click.option("--no-check", is_flag=True, help="Allow a kind that --app does not handle.")
 @click.option("--replace", is_flag=True, help="Let it take the place of another definition.")
 @actor_option

@@ -266,8 +266,18 @@ def connection_options(command: F) -> F:
                 callback=keep,
                 help="Import this module, too, for its handlers; repeatable.",
             ),
-            click.option("--prefix", expose_value=False, callback=keep, help="What the table names begin with."),
-            click.option("--schema", expose_value=False, callback=keep, help="The PostgreSQL schema of the tables."),
+            click.option(
+                "--prefix",
+                expose_value=False,
+                callback=keep,
+                help="What the table names begin with.  [default: holdfast]",
+            ),
+            click.option(
+                "--schema",
+                expose_value=False,
+                callback=keep,
+                help="The tables' PostgreSQL schema.  [default: the connection's]",
+            ),
             click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=keep, help="Show tracebacks."),
         )
     ):

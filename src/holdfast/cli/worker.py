@@ -56,7 +56,11 @@ def watch_options(command: F) -> F:
 @click.argument("app_name", cls=AppArgument, metavar="[APP]", required=False)
 @click.option("--queues", help="Serve only these, comma-separated.  [default: all that the handlers name]")
 @click.option("--concurrency", type=click.IntRange(1, 100_000), help="Attempts at once.  [default: 20]")
-@click.option("--lease", type=DURATION, help="The lease of every kind, whatever its handler says.")
+@click.option(
+    "--lease",
+    type=DURATION,
+    help="The lease of every kind, whatever its handler says.  [default: the handler's, or 30s]",
+)
 @click.option("--poll", type=DURATION, help="The longest pause between two looks at the queues.  [default: 1]")
 @click.option("--drain", type=DURATION, default="30", show_default=True, help="Time to finish at a stop.")
 @click.option("--processes", type=click.IntRange(1, 512), default=1, show_default=True, help="For more cores.")

@@ -15,7 +15,7 @@ from holdfast.dashboard.search import said
 from holdfast.dashboard.setting import Setting
 from holdfast.dashboard.visit import Visit
 from holdfast.errors import ConfigError
-from holdfast.values.words import age, one_line, plural, span, without_application
+from holdfast.values.words import age, install_hint, one_line, plural, span, without_application
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -43,7 +43,7 @@ def _environment() -> Environment:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
     except ImportError as error:
-        rule = "the dashboard needs jinja2: pip install 'holdfast-db[dashboard]'"
+        rule = f"the dashboard needs jinja2: {install_hint('dashboard')}"
         raise ConfigError("dashboard", rule, "jinja2") from error
     made = Environment(
         loader=PackageLoader("holdfast.dashboard", "templates"),

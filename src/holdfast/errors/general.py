@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from holdfast.values import urls
 from holdfast.values.urls import redact as redact
+from holdfast.values.words import install_hint
 
 if TYPE_CHECKING:
     from holdfast.values.views import JobView
@@ -68,7 +69,7 @@ class DriverMissing(HoldfastError, ImportError):
     """The driver that speaks to the database cannot be imported."""
 
     def __init__(self, driver: str, extra: str, why: str) -> None:
-        super().__init__(f'The driver {driver} cannot be imported: {why}. Run: pip install "holdfast-db[{extra}]"')
+        super().__init__(f"The driver {driver} cannot be imported: {why}. Run: {install_hint(extra)}")
         self.driver = driver
         self.extra = extra
         self.why = why

@@ -53,6 +53,13 @@ def plural(count: int, singular: str, several: str | None = None) -> str:
     return f"{count:,} {singular if count == 1 else several or singular + 's'}"
 
 
+def install_hint(extra: str) -> str:
+    """Say how an extra is installed: from PyPI, and from a clone as long as there is no release."""
+    return (
+        f'pip install "holdfast-db[{extra}]" (until the first release: pip install ".[{extra}]" in a clone of Holdfast)'
+    )
+
+
 def without_application(command: str) -> str:
     """Write a command as it is typed where a framework says which application it is for."""
     return re.sub(r" APP\b| --app \S+", "", command)
