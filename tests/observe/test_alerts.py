@@ -22,7 +22,7 @@ SAMPLED = "holdfast_sample_timestamp_seconds"
 
 
 class Case(NamedTuple):
-    """Series as promtool writes them, a value a minute: what fires at `minute`, not yet at `quiet`, and what never does."""
+    """Series as promtool writes them, a value a minute: what fires at `minute`, not yet at `quiet`, and what never."""
 
     alert: str
     fires: dict[str, str]
