@@ -150,6 +150,8 @@ class Enqueueing:
     kind: str
     queue: str
     headers: Mapping[str, str]
+    # That it has once it is added, where no key finds another; empty where it is not drawn yet.
+    id: str = ""
 
 
 EnqueueHook = Callable[[Enqueueing], Mapping[str, str] | None]
@@ -161,8 +163,10 @@ def check_hook(hook: object) -> None:
         raise ConfigError("enqueue_hook", "must be a `def` function that takes what is being enqueued", hook)
 
 
-def with_headers(bound: Bound, hooks: Iterable[EnqueueHook], limit: int) -> Bound:
+def with_headers(bound: Bound, hooks: Iterable[EnqueueHook], limit: int, job_id: str = "") -> Bound:
     """Return a job with the headers that hooks add; `limit` is the most bytes that one hook may add.
+
+    job_id: the id that it will have, where that is known.
 
     Raises: ConfigError when a hook returns something else than headers.
     """
@@ -170,7 +174,7 @@ def with_headers(bound: Bound, hooks: Iterable[EnqueueHook], limit: int) -> Boun
     given: dict[str, str] = {} if like.headers is None else decode_value(like.headers)
     headers = given
     for hook in hooks:
-        added = hook(Enqueueing(like.kind, like.queue, MappingProxyType(headers)))
+        added = hook(Enqueueing(like.kind, like.queue, MappingProxyType(headers), job_id))
         if added is not None:
             # A header that is there stays: what was said about one job counts more than what is said about all.
             headers = {**_checked(added, hook, limit), **headers}

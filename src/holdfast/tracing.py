@@ -7,7 +7,7 @@ costs no more than without tracing. The names follow OpenTelemetry's conventions
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -56,11 +56,38 @@ class Tracing:
 
     def hook(self, new: Any) -> dict[str, str] | None:
         """Say in the headers of a job which span enqueues it; a hook for `hf.enqueue_hook`."""
-        current = self._trace.get_current_span().get_span_context()
-        if "traceparent" in new.headers or not (current.trace_flags.sampled if current.is_valid else self.roots):
+        if "traceparent" in new.headers or not self._is_wanted():
             return None
-        said = self._said("send", new.queue) | {"holdfast.job.kind": new.kind}
-        span = self._tracer.start_span(f"send {new.queue}", kind=self._trace.SpanKind.PRODUCER, attributes=said)
+        said = {"holdfast.job.kind": new.kind} | ({"messaging.message.id": new.id} if new.id else {})
+        return self._sent(new.queue, said)
+
+    def hook_of_many(self, new: Sequence[tuple[str, str]]) -> Callable[[Any], dict[str, str] | None]:
+        """Make the hook of jobs that are added at once, each given by queue and kind: a span for each queue."""
+        carried: dict[str, dict[str, str] | None] = {}
+
+        def hook(one: Any) -> dict[str, str] | None:
+            if "traceparent" in one.headers:
+                return None
+            if one.queue not in carried:
+                kinds = [kind for queue, kind in new if queue == one.queue]
+                if len(kinds) == 1:
+                    return self.hook(one)
+                said: dict[str, Any] = {"messaging.batch.message_count": len(kinds)}
+                said |= {"holdfast.job.kind": kinds[0]} if len(set(kinds)) == 1 else {}
+                carried[one.queue] = self._sent(one.queue, said) if self._is_wanted() else None
+            return carried[one.queue]
+
+        return hook
+
+    def _is_wanted(self) -> bool:
+        """Tell whether what is enqueued now is to have a span."""
+        current = self._trace.get_current_span().get_span_context()
+        return bool(current.trace_flags.sampled) if current.is_valid else self.roots
+
+    def _sent(self, queue: str, more: dict[str, Any]) -> dict[str, str] | None:
+        """Make the span of an enqueue, and return its context as headers; None where it is not sampled."""
+        said = self._said("send", queue) | more
+        span = self._tracer.start_span(f"send {queue}", kind=self._trace.SpanKind.PRODUCER, attributes=said)
         span.end()
         if not span.get_span_context().trace_flags.sampled:
             return None
@@ -84,7 +111,7 @@ class Tracing:
         first, alone = leases[0], len(leases) == 1
         contexts = [self._context_of(lease) for lease in leases]
         below = contexts[0] if alone and contexts[0] is not None and self._is_below(first) else None
-        links = [] if below is not None else [self._link(one) for one in contexts if one is not None]
+        links = [] if below is not None else self._links(contexts)
         said = self._said(operation, first.queue) | {"messaging.client.id": worker, "holdfast.job.kind": first.kind}
         if alone:
             said |= {"messaging.message.id": first.job_id, "holdfast.job.attempt": first.attempt}
@@ -109,6 +136,10 @@ class Tracing:
         with self._tracer.start_as_current_span(f"step {key}", attributes={"holdfast.step": key}):
             yield
 
+    def leave(self) -> None:
+        """Have no span be the current one in the context that runs."""
+        _attach(_nothing())
+
     def trace_id(self) -> str | None:
         """Name the trace of the code that runs now."""
         context = self._trace.get_current_span().get_span_context()
@@ -128,8 +159,10 @@ class Tracing:
         found = self._wire.extract(headers, context=_nothing())
         return found if self._trace.get_current_span(found).get_span_context().is_valid else None
 
-    def _link(self, context: Any) -> Any:
-        return self._trace.Link(self._trace.get_current_span(context).get_span_context())
+    def _links(self, contexts: Sequence[Any]) -> list[Any]:
+        """Link to each span once: jobs that were added at once have theirs in common."""
+        spans = [self._trace.get_current_span(one).get_span_context() for one in contexts if one is not None]
+        return [self._trace.Link(one) for one in {(one.trace_id, one.span_id): one for one in spans}.values()]
 
     def _said(self, operation: str, queue: str) -> dict[str, Any]:
         return {

@@ -8,6 +8,7 @@ import pytest
 from holdfast.dashboard import ACTIONS, Access, Dashboard
 from tests.dashboard.client import Client
 from tests.dashboard.ground import Shop
+from tests.worker.conftest import emptied_stage, migrated_mariadb, migrated_mysql  # noqa: F401 - fixtures
 
 ALL = Access("ada", tuple(ACTIONS))
 READ = Access()
@@ -35,10 +36,17 @@ def empty(sqlite_url: str) -> Iterator[Shop]:
     made.hf.close()
 
 
-@pytest.fixture(params=["sqlite", "pg"], ids=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "mariadb", "mysql"])
 def shops(request: pytest.FixtureRequest) -> Iterator[Shop]:
-    """A filled shop on SQLite and on PostgreSQL."""
-    made = Shop(request.getfixturevalue(f"{request.param}_url"))
+    """A filled shop on each database."""
+    if request.param in ("mariadb", "mysql"):
+        # Migrated once and emptied: there each of our tables takes its time, and dozens are made.
+        server, url = (request.getfixturevalue(name) for name in (request.param, f"migrated_{request.param}"))
+        for _ in emptied_stage(server, url):
+            pass
+    else:
+        url = request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "pg_url"}[request.param])
+    made = Shop(url)
     made.fill()
     yield made
     made.hf.close()

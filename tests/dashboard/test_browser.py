@@ -1,7 +1,7 @@
 """The dashboard in a real browser: what people do there, by keyboard too, live, on a phone, and for everybody."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,26 @@ PHONE = {"width": 390, "height": 844}
 SMALLEST = """Math.min(...[...document.querySelectorAll("main *")]
     .filter((each) => each.innerText && each.offsetParent)
     .map((each) => parseFloat(getComputedStyle(each).fontSize)))"""
+
+
+# Whether somebody looks at the page: a browser without a screen always says yes.
+HIDE = """hidden => {
+    Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+# How many points of each chart have the colour of its first line: the axes alone have none.
+DRAWN = """[...document.querySelectorAll("[data-chart]")].map((plot) => {
+    const canvas = plot.querySelector(".uplot canvas");
+    if (!canvas) return 0;
+    const copy = Object.assign(document.createElement("canvas"), {width: canvas.width, height: canvas.height});
+    const brush = copy.getContext("2d", {willReadFrequently: true});
+    brush.drawImage(canvas, 0, 0);
+    const points = brush.getImageData(0, 0, copy.width, copy.height).data;
+    let found = 0;
+    for (let at = 0; at < points.length; at += 4)
+        found += points[at + 3] === 255 && points[at] === 0x0f && points[at + 1] === 0x76 && points[at + 2] === 0x6e;
+    return found;
+})"""
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +146,53 @@ def test_pages_are_live_while_nothing_is_chosen_or_open(shop: Shop, screen: Any)
         assert screen.locator("#live").inner_text() == "live"
 
 
+def test_a_page_that_is_not_seen_asks_for_nothing_and_looks_at_once_when_it_is(shop: Shop, screen: Any) -> None:
+    asked: list[str] = []
+    screen.on("request", lambda request: asked.append(request.url))
+    screen.clock.install()
+    with served(board(shop, refresh=1)) as address:
+        screen.goto(f"{address}/jobs?q=queue:fresh")
+        with screen.expect_response("**/jobs?q=queue:fresh"):
+            screen.clock.run_for(1_100)
+        screen.evaluate(HIDE, True)
+        asked.clear()
+        screen.clock.run_for(60_000)
+        # What it had asked for by then would have been sent before this.
+        screen.evaluate("fetch('./workers').then((answer) => answer.text())")
+        assert asked == [f"{address}/workers"]
+        shop.report.using(queue="fresh").enqueue(day="now")
+        screen.evaluate(HIDE, False)
+        screen.clock.run_for(100)
+        expect(screen.locator("tbody tr")).to_have_count(1, timeout=10_000)
+
+
+def test_charts_are_drawn_in_the_colours_of_the_theme(shop: Shop, screen: Any) -> None:
+    shop.write_history(30)
+    with served(board(shop)) as address:
+        screen.goto(address)
+        screen.wait_for_selector(".uplot canvas")
+        drawn = _until_drawn(screen, lambda points: points > 20)
+        assert len(drawn) == screen.locator(".chart").count() >= 3
+        assert screen.locator(".uplot .u-series").count() > screen.locator(".uplot").count()
+        screen.keyboard.press("t")
+        _until_drawn(screen, lambda points: points == 0)
+        assert screen.locator(".uplot").count() == screen.locator(".chart").count()
+        screen.keyboard.press("t")
+        _until_drawn(screen, lambda points: points > 20)
+
+
+def _until_drawn(screen: Any, are_right: Callable[[int], bool]) -> list[int]:
+    """Wait until all charts look as they should: uPlot draws a moment after it is told. Asked from here, as the page's
+    policy lets no script of ours wait in it."""
+    drawn: list[int] = []
+    for _ in range(200):
+        drawn = screen.evaluate(DRAWN)
+        if drawn and all(map(are_right, drawn)):
+            return drawn
+        screen.wait_for_timeout(50)
+    raise AssertionError(f"points of the first line in each chart: {drawn}")
+
+
 def test_keys_search_move_choose_open_and_switch_the_theme(shop: Shop, screen: Any) -> None:
     with served(board(shop)) as address:
         screen.goto(f"{address}/jobs")
@@ -174,13 +241,24 @@ def test_without_javascript_everything_works(shop: Shop, chromium: Any) -> None:
     context.close()
 
 
+def pages(page: Any, address: str, shop: Shop) -> Iterator[str]:
+    """Open each page, those that need an id and the answer to a form with them, and name it."""
+    [dead] = shop.hf.store.run(admin.list_jobs(admin.Filter(key="order:24")))
+    for name, path in {**PAGES, "job": f"/job?id={dead.id}", "lines": "/lines?queue=orders"}.items():
+        page.goto(address + path)
+        yield name
+    page.goto(f"{address}/ask/pause?queue=mail")
+    page.click("[data-yes]")
+    page.wait_for_selector("h1[role=status]")
+    yield "done"
+
+
 def test_axe_finds_nothing_serious_in_light_and_dark(shop: Shop, screen: Any) -> None:
     shop.write_history(30)
     with served(board(shop)) as address:
         for theme in ("light", "dark"):
             screen.emulate_media(color_scheme=theme)
-            for name, path in PAGES.items():
-                screen.goto(address + path)
+            for name in pages(screen, address, shop):
                 assert serious(screen) == [], f"{theme} {name}"
 
 
@@ -189,8 +267,7 @@ def test_pages_are_readable_on_a_phone(shop: Shop, chromium: Any) -> None:
     page = context.new_page()
     shop.write_history(30)
     with served(board(shop)) as address:
-        for name, path in PAGES.items():
-            page.goto(address + path)
+        for name in pages(page, address, shop):
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= PHONE["width"], f"{name} is {wide} wide: it would have to be moved sideways"
             small = page.evaluate(SMALLEST)

@@ -1,16 +1,19 @@
-"""Mounted in frameworks: below a path of Flask, and in the Django view that the guide shows, behind Django's login."""
+"""Mounted in frameworks: below a path of Flask, and in FastAPI and Django as the guide has it, behind their logins."""
 
+import asyncio
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from fastapi import Request as Visit
 from flask import Flask
+from httpx import ASGITransport, AsyncClient
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client as Werkzeug
 
-from holdfast.dashboard import Access, Request
+from holdfast.dashboard import ACTIONS, Access, Request
 from tests.dashboard.conftest import ALL, board
 from tests.dashboard.ground import Shop
 
@@ -78,6 +81,36 @@ def test_the_django_view_of_the_guide_puts_djangos_login_before_it(tmp_path: Pat
     assert done.stdout == "all is well\n", done.stderr
 
 
+def test_the_fastapi_mount_of_the_guide_lets_in_whom_the_session_names(shop: Shop) -> None:
+    [mount] = [one for one in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "FastAPI()" in one]
+    guide: dict[str, Any] = {"hf": shop.hf, "ACTIONS": ACTIONS, "Access": Access, "Request": Request}
+    exec(mount, guide)
+
+    def login(user_id: int, request: Visit) -> None:
+        request.session["user_id"] = user_id
+
+    guide["app"].post("/login")(login)
+
+    async def look() -> None:
+        try:
+            async with AsyncClient(transport=ASGITransport(guide["app"]), base_url="http://testserver") as client:
+                assert (await client.get("/holdfast/jobs")).status_code == 403
+                await client.post("/login?user_id=8")
+                assert (await client.get("/holdfast/jobs")).status_code == 403
+                await client.post("/login?user_id=7")
+                page = await client.get("/holdfast/jobs")
+                assert page.status_code == 200
+                assert 'href="/holdfast/queues"' in page.text
+                ours = {"Sec-Fetch-Site": "same-origin"}
+                done = await client.post("/holdfast/do/pause", data={"queue": "mail"}, headers=ours)
+                assert done.status_code == 200
+        finally:
+            await shop.hf.aclose()
+
+    asyncio.run(look())
+    assert [one.by for one in shop.hf.pauses() if one.name == "mail"] == ["ada@example.com"]
+
+
 def test_flask_has_it_below_a_path(shop: Shop) -> None:
     app = Flask("shop")
     app.wsgi_app = DispatcherMiddleware(app.wsgi_app, {"/ops/holdfast": board(shop).wsgi})  # type: ignore[method-assign]
@@ -102,8 +135,6 @@ def test_the_environ_of_the_framework_reaches_the_access_rule(shop: Shop) -> Non
 
 
 def test_asgi_needs_no_lifespan_and_lives_with_one(shop: Shop) -> None:
-    import asyncio
-
     sent: list[str] = []
 
     async def live() -> None:

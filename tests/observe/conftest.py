@@ -1,5 +1,8 @@
 """The stage of the worker's tests, for what is told about work."""
 
+import pytest
+
+from tests.observe.spans import Seen
 from tests.worker.conftest import (  # noqa: F401 - fixtures
     mariadb_stage,
     migrated_file,
@@ -11,3 +14,8 @@ from tests.worker.conftest import (  # noqa: F401 - fixtures
     sqlite_stage,
     stage,
 )
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()

@@ -80,9 +80,9 @@ class Batches(Enqueues):
         self, batch: str, members: Iterable[Bound], notify: bool | None, within: Within | None
     ) -> Adding[list[Enqueued]]:
         switch(notify, "notify")
-        batch, given, drawn = parse_id(batch), self._hooked(all_bound(members)), Drawn.now()
+        batch, given, drawn = parse_id(batch), all_bound(members), Drawn.now()
         ids = new_ids(len(given)) if within is None else within.new_ids([one.like for one in given], [batch])
-        new = [member_of(one, batch, job_id) for one, job_id in zip(given, ids, strict=True)]
+        new = [member_of(one, batch, job_id) for one, job_id in zip(self._hooked(given, ids), ids, strict=True)]
         work = jobs.grow_batch(batch, new, fresh=True)
         if self.context.commit_ordered:
             work = self._after_others(work, new)
@@ -93,7 +93,8 @@ class Batches(Enqueues):
 
     def adding_batch(self, batch: Batch) -> Adding[list[Enqueued]]:
         """Make what adds a batch, for `Batch` itself."""
-        [then], given, drawn = self._hooked([batch.then]), self._hooked(batch.jobs), Drawn.now()
+        [then], given = self._hooked([batch.then], [batch.id]), self._hooked(batch.jobs, batch.ids)
+        drawn = Drawn.now()
         new = [member_of(one, batch.id, job_id) for one, job_id in zip(given, batch.ids, strict=True)]
         last = callback(then, batch.id)
         add = partial(jobs.add_batch, last, sealed=batch.seal, on_dead=batch.after_dead)
@@ -121,12 +122,13 @@ class Batches(Enqueues):
         return self._run(self._joining(members, then, self.within_reach(tx)), tx)
 
     def _joining(self, members: Iterable[Bound], then: Bound, within: Within | None) -> Adding[list[Enqueued]]:
-        given, [last] = self._hooked(all_bound(members)), self._hooked([plain_bound(then, "a chord")])
+        given, last = all_bound(members), plain_bound(then, "a chord")
         if not 1 <= len(given) <= MOST_PARENTS:
             rule = f"must have 1 to {MOST_PARENTS:,} members; for more there is hf.batch"
             raise ConfigError("chord", rule, f"{len(given)} members")
         likes = [one.like for one in (*given, last)]
         *ids, last_id = new_ids(len(likes)) if within is None else within.new_ids(likes)
+        given, [last] = self._hooked(given, ids), self._hooked([last], [last_id])
         new = [plain_bound(one, "a chord").new_job(job_id) for one, job_id in zip(given, ids, strict=True)]
         new.append(child_of(last, tuple(ids), last_id))
         drawn, work = Drawn.now(), jobs.enqueue_many(new, fresh=True)

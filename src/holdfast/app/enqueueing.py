@@ -171,9 +171,10 @@ class Enqueues(Base):
         return self.shards is None and not self.context.commit_ordered and is_plain(bound.like)
 
     def _hooked_row(self, bound: Bound) -> NewJob:
+        job_id = new_id()
         if self._enqueue_hooks:
-            bound = with_headers(bound, self._enqueue_hooks, self.options.payload_limit)
-        return bound.new_job(new_id())
+            bound = with_headers(bound, self._enqueue_hooks, self.options.payload_limit, job_id)
+        return bound.new_job(job_id)
 
     def _answered(self, new: NewJob) -> Enqueued:
         answer = Enqueued(new.id)
@@ -182,9 +183,10 @@ class Enqueues(Base):
         return answer
 
     def _adding_one(self, bound: Bound, notify: bool | None, within: Within | None) -> Adding[Enqueued]:
+        job_id = new_id() if within is None else within.new_id(bound.like)
         if self._enqueue_hooks:
-            bound = with_headers(bound, self._enqueue_hooks, self.options.payload_limit)
-        new, drawn = bound.new_job(new_id() if within is None else within.new_id(bound.like)), Drawn.now()
+            bound = with_headers(bound, self._enqueue_hooks, self.options.payload_limit, job_id)
+        new, drawn = bound.new_job(job_id), Drawn.now()
         work = jobs.enqueue(new, fresh=True)
         if self.context.commit_ordered:
             work = self._after_others(work, (new,))
@@ -196,9 +198,9 @@ class Enqueues(Base):
     def _adding_many(
         self, bound: Iterable[Bound], notify: bool | None, within: Within | None
     ) -> Adding[list[Enqueued]]:
-        given = self._hooked(all_bound(bound))
+        given = all_bound(bound)
         ids = new_ids(len(given)) if within is None else within.new_ids([one.like for one in given])
-        new = [one.new_job(job_id) for one, job_id in zip(given, ids, strict=True)]
+        new = [one.new_job(job_id) for one, job_id in zip(self._hooked(given, ids), ids, strict=True)]
         drawn = Drawn.now()
         work = notifying(jobs.enqueue_many(new, fresh=True), switch(notify, "notify"))
         if self.context.commit_ordered:
@@ -230,11 +232,21 @@ class Enqueues(Base):
         given, within = all_bound(bound), await self.awithin_reach(None)
         return ([given] if given else []) if within is None else within.sorted(given, lambda one: one.like)
 
-    def _hooked(self, given: list[Bound]) -> list[Bound]:
-        """Let the enqueue hooks add headers."""
+    def _hooked(self, given: list[Bound], ids: Sequence[str] = ()) -> list[Bound]:
+        """Let the enqueue hooks add headers to jobs that are added at once; ids: theirs, where they are drawn."""
         if not self._enqueue_hooks:
             return given
-        return [with_headers(one, self._enqueue_hooks, self.options.payload_limit) for one in given]
+        hooks, limit = self._hooks_for([(one.like.queue, one.like.kind) for one in given]), self.options.payload_limit
+        return [
+            with_headers(one, hooks, limit, job_id) for one, job_id in zip(given, ids or [""] * len(given), strict=True)
+        ]
+
+    def _hooks_for(self, new: Sequence[tuple[str, str]]) -> list[EnqueueHook]:
+        """Return the hooks for what is added at once, each by queue and kind: several have one span, not one each."""
+        hooks, tracing = self._enqueue_hooks, self.context.tracing
+        if tracing is None or len(new) < 2:
+            return hooks
+        return [tracing.hook_of_many(new) if hook == tracing.hook else hook for hook in hooks]
 
     def _after_others(self, work: Flow[T], new: Sequence[NewJob]) -> Flow[T]:
         """Have an enqueue to queues in the order of commits wait for the others of its keys."""

@@ -10,7 +10,7 @@ from holdfast import jobs
 from holdfast.app.capturing import Capture, capture_of
 from holdfast.app.controlling import Controls
 from holdfast.app.enqueueing import Adding
-from holdfast.bound import Bound, with_headers
+from holdfast.bound import Bound, EnqueueHook, with_headers
 from holdfast.errors import ConfigError
 from holdfast.flow import notifying
 from holdfast.jobs.enqueueing import Drawn, again
@@ -31,6 +31,7 @@ from holdfast.outbox import (
 )
 from holdfast.sinks import Sink
 from holdfast.store.sharded import Within
+from holdfast.values.ids import new_ids
 from holdfast.values.options import StoreKeywords, WorkerKeywords, only_options, switch
 from holdfast.values.payload import decode_value, encode_value
 from holdfast.values.queues import OnDead, OnRetry, Ordered, QueueSettings, Rate
@@ -258,7 +259,7 @@ class Publishes(Controls):
             adding, [routes] = self._adding_events([draft], notify, layout, within)
             return adding, routes
         routes = self.context.routes.taking(draft.type)
-        rows = self._rows(draft, routes, self._ids(within, [draft], [routes])[0])
+        rows = self._rows(draft, routes, self._ids(within, [draft], [routes])[0], self._enqueue_hooks)
         if len(rows) > 1 or notify is not None or self.context.commit_ordered:
             return self._adding_rows([rows], notify), routes
         # The shortest way for what is published most: a fifth of the time less.
@@ -273,8 +274,8 @@ class Publishes(Controls):
         routes = [taking(draft.type) for draft in drafts]
         captures = [self._captures(draft.type, layout) for draft in drafts]
         if not any(captures):
-            ids = self._ids(within, drafts, routes)
-            rows = [self._rows(*each) for each in zip(drafts, routes, ids, strict=True)]
+            ids, hooks = self._ids(within, drafts, routes), self._hooks_of_events(map(_queue_of, routes))
+            rows = [self._rows(*each, hooks) for each in zip(drafts, routes, ids, strict=True)]
             return self._adding_rows(rows, notify), routes
         if not all(captures):
             types = sorted({draft.type for draft in drafts})
@@ -301,33 +302,40 @@ class Publishes(Controls):
         assert self._capture is not None  # noqa: S101 - as `_captures` has found
         table, options = self._capture.table, self.options
         source, limit = options.event_source, options.payload_limit
-        hooked = [self._hooked_event(draft, UNROUTED) for draft in drafts]
+        hooks = self._hooks_of_events([UNROUTED] * len(drafts))
+        hooked = [self._hooked_event(draft, UNROUTED, hooks) for draft in drafts]
         events = [debezium.captured(draft, table, source, limit) for draft in hooked]
         return (), debezium.write(table, events), lambda: debezium.write(table, events)
 
     def _ids(
         self, within: Within | None, drafts: Sequence[Draft], routes: Sequence[tuple[Route, ...]]
     ) -> list[Sequence[str]]:
-        """Draw the ids of the rows of events where there are shards: they say which. Else nothing is drawn here."""
+        """Draw the ids of the rows of events where there are shards, which they say, and for hooks, which see them."""
         if within is None:
-            return [()] * len(drafts)
+            return [new_ids(len(ways) or 1) if self._enqueue_hooks else () for ways in routes]
         buckets = self.options.buckets
         likes = [likes_of(draft, ways, buckets) for draft, ways in zip(drafts, routes, strict=True)]
         drawn = iter(within.new_ids([like for each in likes for like in each]))
         return [[next(drawn) for _ in each] for each in likes]
 
-    def _rows(self, draft: Draft, routes: tuple[Route, ...], ids: Sequence[str]) -> list[NewJob]:
+    def _rows(
+        self, draft: Draft, routes: tuple[Route, ...], ids: Sequence[str], hooks: Sequence[EnqueueHook]
+    ) -> list[NewJob]:
         """Let the enqueue hooks add headers, and make the rows of an event."""
         options = self.options
-        draft = self._hooked_event(draft, routes[0].queue if routes else UNROUTED)
+        if hooks:
+            draft = self._hooked_event(draft, _queue_of(routes), hooks, ids[0])
         return rows_of(draft, routes, options.event_source, options.payload_limit, options.buckets, ids)
 
-    def _hooked_event(self, draft: Draft, queue: str) -> Draft:
-        if not self._enqueue_hooks:
+    def _hooks_of_events(self, queues: Iterable[str]) -> Sequence[EnqueueHook]:
+        return self._hooks_for([(queue, queue) for queue in queues]) if self._enqueue_hooks else ()
+
+    def _hooked_event(self, draft: Draft, queue: str, hooks: Sequence[EnqueueHook], id: str = "") -> Draft:
+        if not hooks:
             return draft
         headers = None if draft.headers is None else encode_value(draft.headers, "headers")
         like = Bound("", NewJob("", queue, queue, "", headers))
-        hooked = with_headers(like, self._enqueue_hooks, self.options.payload_limit).like.headers
+        hooked = with_headers(like, hooks, self.options.payload_limit, id).like.headers
         return draft._replace(headers=None if hooked is None else decode_value(hooked))
 
     def _adding_rows(self, events: list[list[NewJob]], notify: bool | None) -> Adding[list[Enqueued]]:
@@ -364,6 +372,11 @@ def names(given: Iterable[str]) -> list[str]:
     if isinstance(given, str):
         raise ConfigError("routes", "must be a list of names, not one text", given)
     return list(given)
+
+
+def _queue_of(routes: Sequence[Route]) -> str:
+    """Name the queue of an event's first row."""
+    return routes[0].queue if routes else UNROUTED
 
 
 def _shared_out(rows: Sequence[Enqueued], routes: Sequence[tuple[Route, ...]]) -> list[Published]:

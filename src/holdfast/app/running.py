@@ -8,14 +8,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 import msgspec
 
 from holdfast.app.controlling import Controls
-from holdfast.bound import Bound, with_headers
+from holdfast.bound import Bound
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, DatabaseUnavailable
 from holdfast.events import JobsEnqueued
 from holdfast.flow import Flow, notifying
 from holdfast.runs import STATUSES, RunFilter, RunView, named, runs
 from holdfast.store import Shards
 from holdfast.store.sharded import Asked, Trips, Within, value_of
-from holdfast.values.ids import LOWEST_ID, new_id
+from holdfast.values.ids import LOWEST_ID, new_id, new_ids
 from holdfast.values.options import HandlerOptions, only_options, switch
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import DAY, Duration, Retry, without_exceptions
@@ -220,8 +220,7 @@ class Runs(DeclaresWorkflows, Controls):
     def _starting(
         self, new: New, notify: bool | None, reuse: Reuse, within: Within | None, there: Mapping[str | None, int]
     ) -> tuple[list[NewRun], Flow[list[Started]]]:
-        hooks, limit = self._enqueue_hooks, self.options.payload_limit
-        ids: list[str] | list[None] = [None] * len(new)
+        ids = new_ids(len(new)) if within is None else []
         if within is not None:
             # Those that are there already belong where they are; `start` finds them.
             beside = [stamped(LOWEST_ID, there[key]) for _, key, _ in new if key in there]
@@ -232,9 +231,10 @@ class Runs(DeclaresWorkflows, Controls):
             ]
             drawn = iter(within.new_ids(likes, beside))
             ids = [stamped(new_id(), there[key]) if key in there else next(drawn) for _, key, _ in new]
+        hooked = self._hooked([bound for _, _, bound in new], ids)
         rows = [
-            workflow.new_run(key, with_headers(bound, hooks, limit) if hooks else bound, job_id=job_id)
-            for (workflow, key, bound), job_id in zip(new, ids, strict=True)
+            workflow.new_run(key, bound, job_id=job_id)
+            for (workflow, key, _), bound, job_id in zip(new, hooked, ids, strict=True)
         ]
         return rows, notifying(start(rows, reuse=reuse), switch(notify, "notify"))
 

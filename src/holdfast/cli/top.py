@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -39,7 +40,7 @@ SPARKS = "▁▂▃▄▅▆▇█"
 @click.option("--json", "as_json", is_flag=True, help="Print it once, as one JSON object.")
 @connection_options
 def top(named: str | None, every: timedelta, once: bool, as_json: bool) -> None:
-    """Watch how far queues are behind, what is dead, who works and what is wrong, until Ctrl-C.
+    """Watch how far queues are behind, what is dead, who works and what is wrong, until q or Ctrl-C.
 
     In a pipe it prints once. An outage is told, and looked through.
 
@@ -64,13 +65,56 @@ def _watch(setting: Setting, every: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    with suppress(KeyboardInterrupt), Live(screen=True, auto_refresh=False) as live:
+    with suppress(KeyboardInterrupt), Keys() as keys, Live(screen=True, auto_refresh=False) as live:
         while True:
             try:
                 live.update(screen_of(run(overview(setting)), run(history(setting, NEWEST))), refresh=True)
             except (DatabaseUnavailable, DatabaseBusy) as error:
                 live.update(Text(f"the database is not reached: {hidden(one_line(error))}", "bold red"), refresh=True)
-            time.sleep(every)
+            if keys.wait(every) in ("q", "Q"):
+                return
+
+
+class Keys:
+    """What is typed at a terminal while something else is shown there: letter by letter, and without an echo.
+
+    Where there is no such terminal (a pipe, Windows) nothing is ever typed.
+    """
+
+    def __init__(self) -> None:
+        self._input, self._before = -1, list[Any]()
+
+    def __enter__(self) -> Self:
+        with suppress(ImportError, OSError, ValueError):
+            import termios
+            import tty
+
+            self._input = sys.stdin.fileno()
+            before = termios.tcgetattr(self._input)
+            tty.setcbreak(self._input)
+            self._before = before
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before:
+            import termios
+
+            termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
+
+    def wait(self, seconds: float) -> str:
+        """Wait for a letter, so long at most; an empty text where none came."""
+        if not self._before:
+            time.sleep(seconds)
+            return ""
+        import select
+
+        if not select.select([self._input], [], [], seconds)[0]:
+            return ""
+        typed = os.read(self._input, 1).decode(errors="replace")
+        if not typed:
+            # The terminal is gone: nobody looks.
+            raise KeyboardInterrupt
+        return typed
 
 
 def headline(seen: Overview) -> str:
@@ -168,7 +212,7 @@ def screen_of(seen: Overview, told: History) -> Group:
         style = "red" if one.severity == "problem" else "yellow"
         parts.append(Text.assemble((f"{one.severity:8}", style), f"{one.check}: {hidden(clean(one.seen))}"))
     at = seen.at.astimezone().strftime("%H:%M:%S")
-    return Group(*parts, Text(f"\n{at}  Ctrl-C ends it", "dim"))
+    return Group(*parts, Text(f"\n{at}  q ends it", "dim"))
 
 
 def _styled(cell: str) -> RenderableType:

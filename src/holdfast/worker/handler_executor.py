@@ -57,6 +57,9 @@ class Executor(BaseExecutor):
         self._begins = begins
         self._expiry = Expiry(self._store.arun if begins is None else begins.run)
         self._variables = contextvars.copy_context()
+        if context.tracing is not None:
+            # A worker that was started inside a span, as by a server, does not put its jobs below that.
+            self._variables.run(context.tracing.leave)
         # The same by slot, so that code knows where it runs (see `logs.py`).
         self._by_slot: dict[Any, contextvars.Context] = {}
         # All that runs in the worker's slots.
