@@ -12,12 +12,17 @@ import pymysql
 import pytest
 
 import holdfast
+from holdfast import observe
 from holdfast.bench.effects import Effects
 from holdfast.bench.ours import Ours
 from holdfast.bench.serve import Served
 from holdfast.bench.side import before
+from holdfast.bench.statistics_sides import Counted, Uncounted
 from holdfast.errors import ConfigError
+from holdfast.observe import Tallies
 from holdfast.store.dialects.mysql import split_url
+from holdfast.worker.rounds.merge import Merge
+from holdfast.worker.rounds.sample import Sampling
 from tests.bench import peers, sinks
 from tests.bench.peers import homes
 
@@ -190,7 +195,10 @@ def mariadb_tables(url: str) -> list[object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study, lines, columns", [("big", 2, 4), ("snapshot", 2, 7), ("pages", 6, 4), ("runs", 4, 3)])
+@pytest.mark.parametrize(
+    "study, lines, columns",
+    [("big", 2, 4), ("snapshot", 2, 7), ("pages", 15, 5), ("runs", 4, 3), ("statistics", 2, 5)],
+)
 def test_a_study_of_postgres_gives_its_table(pg_url: str, tmp_path: Path, study: str, lines: int, columns: int) -> None:
     finding = studied(pg_url, tmp_path, study)
 
@@ -200,12 +208,32 @@ def test_a_study_of_postgres_gives_its_table(pg_url: str, tmp_path: Path, study:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study, lines", [("processes", 4), ("memory", 5), ("ordered", 9)])
+@pytest.mark.parametrize("study, lines", [("processes", 4), ("memory", 5), ("ordered", 9), ("statistics", 2)])
 def test_a_study_runs_on_sqlite(sqlite_url: str, tmp_path: Path, study: str, lines: int) -> None:
     finding = studied(sqlite_url, tmp_path, study)
 
     assert len(finding["lines"]) == lines
     assert all(line[-1] > 0 for line in finding["lines"])
+
+
+@pytest.mark.parametrize("side, told", [(Counted, {"done": 60}), (Uncounted, {})])
+def test_one_side_of_the_study_of_statistics_counts_and_the_other_does_not(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, side: type[Ours], told: dict[str, int]
+) -> None:
+    # So that they are put back: the study itself leaves them out for as long as its process lives.
+    for where, name in ((Tallies, "count"), (Tallies, "trip"), (Sampling, "runs_on"), (Merge, "runs_on")):
+        monkeypatch.setattr(where, name, where.__dict__[name])
+
+    async def whole() -> dict[str, int]:
+        ours = side(sqlite_url, "hf_bench", Effects("hf_bench"))
+        await ours.install()
+        await ours.enqueue_many(count=60, per_call=60)
+        await ours.drain(count=60, keep=True)
+        seen = (await ours.app.store.arun(observe.history(600))).figures().ended
+        await ours.close()
+        return seen
+
+    assert asyncio.run(whole()) == told
 
 
 def studied(url: str, folder: Path, study: str) -> dict[str, list[list[float]]]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from holdfast import __version__
 from holdfast.bench import page, plot, report
 from holdfast.bench.measure import Figure, Result
-from holdfast.bench.studies import Finding
+from holdfast.bench.study import Finding
 from holdfast.errors import ConfigError
 
 COSTS = {"worker_us": 20.4, "server_us": 30.0, "commits": 0.004, "log_bytes": 900.0, "dead_rows": 2.0}

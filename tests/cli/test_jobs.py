@@ -53,6 +53,27 @@ def test_an_empty_list_says_so_beside_the_output(run: Run, app: str) -> None:
     assert run("jobs", "list", "--app", app, "--json").stdout == ""
 
 
+@pytest.mark.parametrize("way", [(), ("--oldest",)], ids=["newest", "oldest"])
+def test_a_list_ends_at_its_horizon_and_says_so(
+    run: Run, app: str, store: Store, monkeypatch: pytest.MonkeyPatch, way: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("holdfast.admin.desk.WINDOW", 3)
+    # One at each end that fits, with many between.
+    ends = [kill(store)[0]]
+    kill(store, 9, queue="bulk")
+    ends += kill(store)
+    near, far = ends if way else reversed(ends)
+    asked = ("jobs", "list", "--app", app, "--json", "--state", "dead", "--state", "done", "--queue", "mail", *way)
+    short = run(*asked)
+    assert [job["id"] for job in lines(short)] == [near]
+    assert "for the others: --all, or --after " in short.stderr
+    after = short.stderr.split("--after ")[1].split()[0]
+    assert [job["id"] for job in lines(run(*asked, "--after", after, "--all"))] == [far]
+    whole = run(*asked, "--all")
+    assert [job["id"] for job in lines(whole)] == [near, far]
+    assert "--all" not in whole.stderr
+
+
 def test_json_is_one_object_per_line(run: Run, app: str, store: Store) -> None:
     add(store, 3)
     found = lines(run("jobs", "list", "--app", app, "--json"))

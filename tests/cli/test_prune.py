@@ -71,6 +71,23 @@ def test_by_age_it_asks_first(run: Run, app: str, store: Store, url: str, monkey
     assert left(store, "done") == 0
 
 
+def test_counts_beforehand_end_at_a_limit_and_say_so(
+    run: Run, app: str, store: Store, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("holdfast.admin.desk", "holdfast.cli.prune", "holdfast.observe.counting"):
+        monkeypatch.setattr(f"{place}.COUNTED", 3)
+    with earlier(store, timedelta(days=8)):
+        done(store, 5)
+        done(store, 2, "bulk")
+    asked = ("prune", "--older-than", "7d", "--url", url)
+    told = {one["queue"]: one for one in lines(run(*asked, "--dry-run", "--json"))}
+    assert (told["mail"]["jobs"], told["mail"]["at_least"]) == (3, True)
+    assert (told["bulk"]["jobs"], "at_least" in told["bulk"]) == (2, False)
+    assert "would delete 3+ done in mail" in run(*asked, "--dry-run").stdout
+    assert "Delete at least 5 finished jobs" in run(*asked, code=2).stderr
+    assert "deleted 5 done in mail" in run(*asked, "--yes").stdout
+
+
 def test_a_dry_run_counts(run: Run, app: str, store: Store) -> None:
     with earlier(store, timedelta(hours=2)):
         done(store, 3)

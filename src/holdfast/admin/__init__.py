@@ -31,8 +31,10 @@ from holdfast.admin.jobs import replay as replay
 from holdfast.admin.jobs import retry as retry
 from holdfast.admin.jobs import run_now as run_now
 from holdfast.admin.jobs import show as show
+from holdfast.admin.looking import WINDOW as WINDOW
 from holdfast.admin.looking import Look as Look
 from holdfast.admin.looking import audit_page as audit_page
+from holdfast.admin.looking import look as look
 from holdfast.admin.looking import newest as newest
 from holdfast.admin.pausing import HeldUp as HeldUp
 from holdfast.admin.pausing import held_up as held_up

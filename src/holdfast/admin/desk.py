@@ -13,6 +13,7 @@ from holdfast.admin import cancelling, changing, examine, recording
 from holdfast.admin import jobs as admin
 from holdfast.admin.family import family
 from holdfast.admin.jobs import LONGEST_LIST, STATES, Filter
+from holdfast.admin.looking import WINDOW, look
 from holdfast.admin.picking import without_ids
 from holdfast.errors import ConfigError
 from holdfast.flow import Flow, Series, Steps, ask, flow
@@ -21,6 +22,7 @@ from holdfast.life import merging
 from holdfast.life.desk import Desk
 from holdfast.life.findings import ANY_KIND, Finding
 from holdfast.life.listing import EVERYTHING, After, Cancelled, Changed, Count, Family, Kept, Page, Replays, Wanted
+from holdfast.observe import COUNTED
 from holdfast.placing import Every, InTurn, Placed, on_every
 from holdfast.values.changes import Change
 from holdfast.values.ids import id_beginning, parse_id
@@ -162,7 +164,7 @@ class JobsDesk(Desk):
         [[now]] = yield from ask("clock")
         before = when(now) - older
         older_ones = Filter(states=(part.outcome,), queue=part.queue, finished_before=before)
-        return (yield from admin.count_jobs(older_ones).start())
+        return (yield from admin.count_jobs(older_ones, most=COUNTED + 1).start())
 
     def prune(self, part: Kept, older: timedelta, *, limit: int = 1000) -> Flow[int]:
         return _prune(part, int(older.total_seconds() * 1000), limit)
@@ -201,8 +203,8 @@ def _stays(job: str, holder: str | None) -> str:
 
 @flow
 def _page(meant: Filter, size: int, last: str | None, newest: bool) -> Steps[Page]:
-    found = yield from admin.list_jobs(meant, size, last, newest).start()
-    return Page(found, found[-1] if len(found) == size else None)
+    seen = yield from look(meant, size, last, WINDOW, newest).start()
+    return Page(seen.rows, seen.more, seen.at_horizon)
 
 
 @flow

@@ -85,16 +85,17 @@ def list_jobs(
     return [view_of(row) for row in rows]
 
 
-def _counting(filter: Filter = ALL) -> Every[int]:
-    return Every(merging.summed, ids=filter.ids)
+def _counting(filter: Filter = ALL, most: int | None = None) -> Every[int]:
+    return Every(merging.summed if most is None else partial(merging.summed_to, most), ids=filter.ids)
 
 
 @placed_by(_counting)
 @flow
-def count_jobs(filter: Filter = ALL) -> Steps[int]:
-    """Count the jobs that a list without limit would hold."""
-    [[count]] = yield from ask("jobs_count", alone=True, **filter.params())
-    return int(count)
+def count_jobs(filter: Filter = ALL, most: int | None = None) -> Steps[int]:
+    """Count the jobs that a list without limit would hold; with `most`, no further than to that number."""
+    given = filter.params() | ({} if most is None else {"most": most})
+    [[count]] = yield from ask("jobs_count", alone=True, **given)
+    return int(count) if most is None else min(most, int(count))
 
 
 @on_every(merging.counts)

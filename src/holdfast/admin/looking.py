@@ -1,4 +1,4 @@
-"""Look at the newest jobs without ever reading all of them: a list with a horizon, and the audit in pages."""
+"""Look at jobs by their age without ever reading all of them: a list with a horizon, and the audit in pages."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
-from holdfast.admin.jobs import ALL, LIVE_STATES, Filter, audit
+from holdfast.admin.jobs import ALL, Filter, audit
 from holdfast.admin.reading import view_of
-from holdfast.flow import Steps, ask, flow, text_of
+from holdfast.flow import Flow, Steps, ask, flow, text_of
 from holdfast.life import merging
 from holdfast.placing import Every, placed_by
 from holdfast.values.ids import parse_id
@@ -35,37 +35,48 @@ class Look:
     at_horizon: bool = False
 
     @classmethod
-    def merged(cls, limit: int, looks: Sequence[Look]) -> Look:
+    def merged(cls, limit: int, newest: bool, looks: Sequence[Look]) -> Look:
         """Make one look of those at several shards: it ends where the first of them does."""
-        ended = [look for look in looks if look.more is not None]
-        first = max(ended, key=lambda look: look.more or "", default=None)
-        end = "" if first is None else first.more or ""
-        rows = sorted((row for look in looks for row in look.rows), key=lambda row: row.id, reverse=True)
-        found = [row for row in rows if row.id >= end]
+        ended = {look.more: look for look in looks if look.more is not None}
+        end = (max if newest else min)(ended, default=None)
+        rows = sorted((row for look in looks for row in look.rows), key=lambda row: row.id, reverse=newest)
+        found = [row for row in rows if end is None or (row.id >= end if newest else row.id <= end)]
         if len(found) >= limit:
             return cls(found[:limit], found[limit - 1].id)
-        return cls(found) if first is None else cls(found, end, first.at_horizon)
+        return cls(found) if end is None else cls(found, end, ended[end].at_horizon)
 
 
-def _looked(filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int = WINDOW) -> Every[Look]:
-    return Every(partial(Look.merged, limit), ids=filter.ids)
+def newest(filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int = WINDOW) -> Flow[Look]:
+    """Look at jobs, the newest first."""
+    return look(filter, limit, after, window)
+
+
+def _looked(
+    filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int = WINDOW, newest: bool = True
+) -> Every[Look]:
+    return Every(partial(Look.merged, limit, newest), ids=filter.ids)
 
 
 @placed_by(_looked)
 @flow
-def newest(filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int = WINDOW) -> Steps[Look]:
-    """Read jobs that fit, the newest first, among the next `window` live and `window` finished ones behind `after`.
+def look(
+    filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int = WINDOW, newest: bool = True
+) -> Steps[Look]:
+    """Read jobs that fit, by their age, among the next `window` live and `window` finished ones behind `after`.
 
     Dead letters are found whatever their age: they have an index of their own. The same goes for jobs by their ids.
     """
-    given = filter.params() | {"newest": True}
+    given = filter.params() | ({"newest": True} if newest else {})
+    begin, end = ("older_than", "newer_than") if newest else ("newer_than", "older_than")
     if after is not None:
-        given["older_than"] = parse_id(after)
+        given[begin] = parse_id(after)
     horizon = None
     if not filter.ids and set(filter.states) != {"dead"} and filter.group is None:
-        horizon = yield from _horizon(filter, after, window)
+        bounds = {name: given[name] for name in (begin, "newest", "only_live") if name in given}
+        rows = yield from ask("jobs_horizon", alone=True, window=window, **bounds)
+        horizon = text_of(rows[0][0]) if rows else None
     if horizon is not None:
-        given["newer_than"] = horizon
+        given[end] = horizon
     rows = yield from ask("jobs_list", alone=True, limit=limit, **given)
     found = [view_of(row) for row in rows]
     if len(found) == limit:
@@ -73,14 +84,7 @@ def newest(filter: Filter = ALL, limit: int = 50, after: str | None = None, wind
     if horizon is None:
         return Look(found)
     # The job at the horizon was not looked at, so the next look begins just before it.
-    return Look(found, str(UUID(int=UUID(horizon).int + 1)), at_horizon=True)
-
-
-def _horizon(filter: Filter, after: str | None, window: int) -> Steps[str | None]:
-    live = bool(filter.states) and not set(filter.states) - set(LIVE_STATES)
-    behind = None if after is None else parse_id(after)
-    rows = yield from ask("jobs_horizon", alone=True, window=window, older_than=behind, only_live=live or None)
-    return text_of(rows[0][0]) if rows else None
+    return Look(found, str(UUID(int=UUID(horizon).int + (1 if newest else -1))), at_horizon=True)
 
 
 def _paged(

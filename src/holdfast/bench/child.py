@@ -19,6 +19,10 @@ def make(name: str, url: str, prefix: str) -> Any:
     """Make the contestant of that name for this database; its driver is imported only here."""
     if name in ("holdfast", "one queue", "plain"):
         return beside("ours").Ours(url, prefix, beside("effects").Effects(prefix))
+    if name in ("counted", "uncounted"):
+        from holdfast.bench.statistics_sides import Counted, Uncounted
+
+        return (Counted if name == "counted" else Uncounted)(url, prefix, beside("effects").Effects(prefix))
     if name in ("own commits", "group commit"):
         from holdfast.bench.raw_steps import RawSteps
 

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -252,12 +252,16 @@ class Ours:
                 self._workflow(self._answer)
             worker = self.app.worker(queues=served, concurrency=concurrency)
         began = time.perf_counter()
-        async with worker:
+        async with worker, self._beside(worker):
             await self._over.wait()
             # A worker holds a job until its outcome is committed.
             while worker.held:  # noqa: ASYNC110 (no event is told while nobody subscribes: that is how most will run it)
                 await asyncio.sleep(0.001)
             return time.perf_counter() - began
+
+    def _beside(self, worker: Any) -> AbstractAsyncContextManager[None]:
+        """Give what goes on while a worker drains."""
+        return nullcontext()
 
     async def unfinished(self) -> int:
         # By hand, because an older checkout does not know every state.

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.bench import report
 from holdfast.bench.measure import Result
-from holdfast.bench.studies import Finding
+from holdfast.bench.study import Finding
 from holdfast.errors import ConfigError
 
 

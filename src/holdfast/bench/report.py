@@ -17,7 +17,7 @@ from rich.table import Table
 
 from holdfast import __version__
 from holdfast.bench.measure import RATES, Figure, Result
-from holdfast.bench.studies import Finding
+from holdfast.bench.study import Finding
 
 PACKAGES = ("asyncpg", "psycopg", "asyncmy", "PyMySQL", "uvloop", "msgspec")
 

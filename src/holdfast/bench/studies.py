@@ -6,38 +6,37 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from holdfast import admin, observe
 from holdfast.bench.counters import counters_for
 from holdfast.bench.cpu import machine_seconds, server_seconds
 from holdfast.bench.measure import quantile
+from holdfast.bench.page_study import pages
 from holdfast.bench.run import Said, opened
-from holdfast.bench.side import Side, child
-from holdfast.errors import ConfigError
-from holdfast.flow import Flow
-from holdfast.store import Store
+from holdfast.bench.side import Side
+from holdfast.bench.statistics_study import counting
+from holdfast.bench.study import (
+    GROW_FINISHED,
+    OURS,
+    Finding,
+    Scale,
+    Study,
+    connection,
+    insist_on_postgres,
+    middle,
+    spread,
+    vacuum,
+)
 from holdfast.store.dialects import dialect_for
 from holdfast.values.options import StoreOptions
 
-OURS = child("holdfast")
 # Seconds of CPU that a handler takes which has something to do.
 COMPUTING = 0.0002
 # How often the parent looks whether the workers have handled all.
 LOOK = 0.02
 
-# Copies of rows with other ids, whatever columns the tables have; ids of the same time, because ours rise with it.
-GROW_FINISHED = """
-insert into holdfast_finished
-select copy.* from (select * from holdfast_finished limit 1000) seed cross join generate_series(1, %s) number
- cross join lateral jsonb_populate_record(
-     seed::holdfast_finished,
-     jsonb_build_object(
-        'id', overlay(md5(id::text || number) placing left(replace(id::text, '-', ''), 12) from 1 for 12)::uuid)) copy
-"""
 GROW_WAITING = """
 insert into holdfast_jobs
 select copy.* from (select * from holdfast_jobs limit 1000) seed cross join generate_series(1, %s) number
@@ -83,59 +82,9 @@ SNAPSHOT = {
 BYSTANDER_QUERY = "select count(*), max(text) from holdfast_bystander where id between %s and %s + 500"
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """How much of everything a study does."""
-
-    jobs: int = 1_000_000
-    drain: int = 40_000
-    rounds: int = 5
-    finished: int = 2_000_000
-    waiting: int = 1_000_000
-    queues: int = 1_000
-    rate: int = 4_000
-    seconds: float = 300.0
-    windows: int = 5
-    ordered: int = 100_000
-    suspended: int = 1_000_000
-    steps: int = 10_000
-    children: int = 10_000
-
-    @classmethod
-    def quick(cls) -> Scale:
-        return cls(
-            jobs=4_000,
-            drain=400,
-            rounds=1,
-            finished=2_000,
-            waiting=2_000,
-            queues=10,
-            rate=200,
-            seconds=2.0,
-            windows=2,
-            ordered=2_000,
-            suspended=2_000,
-            steps=200,
-            children=100,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a study found: a table, and one line that says what to read in it."""
-
-    study: str
-    columns: tuple[str, ...]
-    lines: list[tuple[Any, ...]] = field(default_factory=list)
-    summary: str = ""
-
-
-Study = Callable[[str, Scale, Said], Coroutine[Any, Any, Finding]]
-
-
 async def big(url: str, scale: Scale, say: Said) -> Finding:
     """Drain beside millions of finished and waiting rows, and on empty tables; interleaved rounds."""
-    _insist_on_postgres(url)
+    insist_on_postgres(url)
     rates: dict[str, list[float]] = {"empty": [], "full": []}
     async with opened(url, [OURS]) as [empty], opened(url, [OURS]) as [full]:
         await _fill(full, scale, say)
@@ -146,16 +95,14 @@ async def big(url: str, scale: Scale, say: Said) -> Finding:
                 if side is empty:
                     await side.do("clear")
                 else:
-                    _vacuum(side, "holdfast_jobs")
+                    vacuum(side, "holdfast_jobs")
                 await side.do("enqueue_many", count=scale.drain, per_call=1_000)
                 rates[name].append(scale.drain / await side.do("drain", count=scale.drain, keep=True))
     lines = [(name, statistics.median(told), min(told), max(told)) for name, told in rates.items()]
     # Round by round: what else the machine did in that half minute slowed both.
-    ratios = sorted(full / empty for empty, full in zip(*rates.values(), strict=True))
+    ratios = [full / empty for empty, full in zip(*rates.values(), strict=True)]
     what = f"{scale.finished:,} finished rows, {scale.waiting:,} waiting rows in {scale.queues:,} other queues"
-    quarter = len(ratios) // 4
-    spread = f"half of {len(ratios)} rounds {ratios[quarter]:.2f} to {ratios[-1 - quarter]:.2f}"
-    summary = f"full by empty: {statistics.median(ratios):.2f}, {spread} ({what})"
+    summary = f"full by empty: {statistics.median(ratios):.2f}, {spread(ratios)} ({what})"
     return Finding("big", ("tables", "jobs/s", "lowest", "highest"), lines, summary)
 
 
@@ -164,24 +111,19 @@ async def _fill(side: Side, scale: Scale, say: Said) -> None:
     await side.do("enqueue_many", count=1_000, per_call=1_000)
     await side.do("drain", count=1_000, keep=True)
     await side.do("enqueue_many", count=1_000, per_call=1_000)
-    with _connection(side) as (raw, place):
+    with connection(side) as (raw, place):
         raw.execute(place(GROW_FINISHED), (scale.finished // 1_000,))
         raw.execute(place(GROW_WAITING), (scale.waiting // 1_000, scale.queues))
     say("big: vacuum and analyze, as autovacuum would")
     for table in ("holdfast_jobs", "holdfast_finished"):
-        _vacuum(side, table)
+        vacuum(side, table)
     # The seeds themselves wait in the queue that is drained.
     await side.do("drain", count=1_000, keep=True)
 
 
-def _vacuum(side: Side, table: str) -> None:
-    with _connection(side) as (raw, place):
-        raw.execute(place(f"vacuum analyze {table}"))
-
-
 async def snapshot(url: str, scale: Scale, say: Said) -> Finding:
     """Keep a steady flow while an idle transaction holds its snapshot, and a bystander asks its own queries."""
-    _insist_on_postgres(url)
+    insist_on_postgres(url)
     # Makes the extension that counts claims, where the server has it loaded.
     counters_for(url).close()
     length = scale.seconds / scale.windows
@@ -189,7 +131,7 @@ async def snapshot(url: str, scale: Scale, say: Said) -> Finding:
     async with opened(url, [OURS]) as [side]:
         await side.do("work")
         await side.producer.do("produce", count=100, per_call=1, gap=(0.0, 0.0))
-        with _connection(side) as (holder, _), _connection(side) as (asking, place), _bystander(asking, place):
+        with connection(side) as (holder, _), connection(side) as (asking, place), _bystander(asking, place):
             holder.execute("begin isolation level repeatable read")
             holder.execute("select txid_current_snapshot()")
             await side.do("window")
@@ -256,17 +198,12 @@ async def processes(url: str, scale: Scale, say: Said) -> Finding:
                     drained = await _shared_drain([first, second][:workers], count, computing)
                     told[name, workers].append(drained)
         await second.stop()
-    lines = [(*key, *map(_middle, zip(*rounds, strict=True))) for key, rounds in told.items()]
+    lines = [(*key, *map(middle, zip(*rounds, strict=True))) for key, rounds in told.items()]
     columns = ("handler", "worker processes", "jobs/s", "cores: workers", "cores: server", "cores: all on the machine")
     ratios = [
         f"{two[2] / one[2]:.2f} where the handler {one[0]}" for one, two in zip(lines[::2], lines[1::2], strict=True)
     ]
     return Finding("processes", columns, lines, f"two by one: {', '.join(ratios)}; on {os.cpu_count()} cores")
-
-
-def _middle(values: Sequence[float | None]) -> Any:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
 
 
 async def _shared_drain(sides: Sequence[Side], count: int, computing: float) -> tuple[float | None, ...]:
@@ -332,7 +269,7 @@ async def ordered(url: str, scale: Scale, say: Said) -> Finding:
                     say(f"ordered: round {number + 1}, {shape}, {how}")
                     told[shape, how].append(await _ordered_drain(side, count // part, each, held))
     lines = [
-        (shape, how, shapes[shape][1] // ways[how][0], *map(_middle, zip(*rounds, strict=True)))
+        (shape, how, shapes[shape][1] // ways[how][0], *map(middle, zip(*rounds, strict=True)))
         for (shape, how), rounds in told.items()
     ]
     columns = ("keys", "backlog", "jobs", "jobs/s", "CPU µs a job")
@@ -353,7 +290,7 @@ async def _ordered_drain(side: Side, count: int, each: int, held: bool) -> tuple
     said = {"special": "ordered", "keys": max(1, count // each) if each else 1}
     await side.do("enqueue_many", count=count, per_call=1_000, **said)
     dialect = dialect_for(side.url, StoreOptions()).name
-    with _connection(side) as (raw, _), _snapshot(raw, dialect) if held else nullcontext():
+    with connection(side) as (raw, _), _snapshot(raw, dialect) if held else nullcontext():
         before = side.cpu_seconds(), server_seconds(side.url)
         seconds = await side.do("drain", count=count, keep=True, **said)
         after = side.cpu_seconds(), server_seconds(side.url)
@@ -361,52 +298,6 @@ async def _ordered_drain(side: Side, count: int, each: int, held: bool) -> tuple
     # An embedded database is in the worker's process.
     known = [one for one in used if one is not None]
     return count / seconds, sum(known) * 1e6 / count if known else None
-
-
-# What pages, metrics and `doctor` read.
-READS: dict[str, Callable[[], Flow[Any]]] = {
-    "sample of the queues": observe.sample,
-    "newest sample": observe.latest,
-    "an hour of statistics": observe.history,
-    "counts": admin.counts,
-    "groups of dead letters": admin.dead_groups,
-    "the newest 50 jobs": admin.list_jobs,
-}
-
-
-async def pages(url: str, scale: Scale, say: Said) -> Finding:
-    """Read what a page shows beside very many finished rows, and beside few; interleaved rounds."""
-    _insist_on_postgres(url)
-    took: dict[tuple[str, str], list[float]] = {(name, which): [] for name in READS for which in ("few", "many")}
-    async with opened(url, [OURS]) as [few], opened(url, [OURS]) as [many]:
-        for side in (few, many):
-            await side.do("enqueue_many", count=1_000, per_call=1_000)
-            await side.do("drain", count=1_000, keep=True)
-        say(f"pages: adding {scale.finished:,} finished rows, one in a thousand of them dead")
-        with _connection(many) as (raw, place):
-            raw.execute(place(GROW_FINISHED), (scale.finished // 1_000,))
-            raw.execute(place("update holdfast_finished set outcome = 'dead' where hashtext(id::text) % 1000 = 0"))
-        _vacuum(many, "holdfast_finished")
-        stores = {
-            which: Store(one.url, StoreOptions(prefix=one.prefix)) for which, one in (("few", few), ("many", many))
-        }
-        for number in range(max(3, scale.rounds)):
-            for name, reads in READS.items():
-                for which, store in stores.items():
-                    say(f"pages: round {number + 1}, {name}, {which}")
-                    began = time.perf_counter()
-                    await store.arun(reads())
-                    took[name, which].append((time.perf_counter() - began) * 1000)
-        for store in stores.values():
-            await store.aclose()
-            store.close()
-    lines = [
-        (name, statistics.median(took[name, "few"]), statistics.median(took[name, "many"]), max(took[name, "many"]))
-        for name in READS
-    ]
-    slowest = max(lines, key=lambda line: line[2])
-    summary = f"the slowest with {scale.finished:,} finished rows is {slowest[0]}: {slowest[2]:.0f} ms"
-    return Finding("pages", ("read", "ms beside 1,000 rows", "ms beside many", "slowest ms"), lines, summary)
 
 
 @contextmanager
@@ -422,7 +313,7 @@ def _snapshot(raw: Any, dialect: str) -> Iterator[None]:
 
 async def runs(url: str, scale: Scale, say: Said) -> Finding:
     """Drain jobs beside suspended runs and without them; make one long run, and one with many children."""
-    _insist_on_postgres(url)
+    insist_on_postgres(url)
     rates: dict[str, list[float]] = {"alone": [], "beside": []}
     memory: dict[str, float] = {}
     async with opened(url, [OURS]) as [alone], opened(url, [OURS]) as [beside]:
@@ -431,7 +322,7 @@ async def runs(url: str, scale: Scale, say: Said) -> Finding:
         for number in range(6 * scale.rounds):
             for name, side in sorted({"alone": alone, "beside": beside}.items(), reverse=number % 2 == 1):
                 say(f"runs: round {number + 1}, {name}")
-                _vacuum(side, "holdfast_jobs")
+                vacuum(side, "holdfast_jobs")
                 await side.do("enqueue_many", count=scale.drain, per_call=1_000)
                 rates[name].append(scale.drain / await side.do("drain", count=scale.drain, keep=True, runs=True))
                 memory[name] = (await side.do("window"))["rss_mb"]
@@ -459,26 +350,13 @@ async def _suspend(side: Side, scale: Scale, say: Said) -> None:
     seeds = min(1_000, scale.suspended)
     await side.do("wait_for_signals", count=seeds)
     await side.do("rest")
-    with _connection(side) as (raw, place):
+    with connection(side) as (raw, place):
         raw.execute(place(GROW_JOBS_OF_RUNS), (max(0, scale.suspended // seeds - 1),))
         raw.execute(place(GROW_RUNS))
         raw.execute(place(GIVE_DEADLINES))
     say("runs: vacuum and analyze, as autovacuum would")
     for table in ("holdfast_jobs", "holdfast_runs"):
-        _vacuum(side, table)
-
-
-def _insist_on_postgres(url: str) -> None:
-    if dialect_for(url, StoreOptions()).name != "postgres":
-        raise ConfigError("url", "this study is for PostgreSQL", url)
-
-
-@contextmanager
-def _connection(side: Side) -> Iterator[tuple[Any, Callable[[str], str]]]:
-    """Give a connection of the study's own, and what puts the prefix into SQL."""
-    dialect = dialect_for(side.url, StoreOptions(prefix=side.prefix))
-    with closing(dialect.connect(side.url)) as raw:
-        yield raw, dialect.place
+        vacuum(side, table)
 
 
 STUDIES: dict[str, Study] = {
@@ -489,4 +367,5 @@ STUDIES: dict[str, Study] = {
     "ordered": ordered,
     "pages": pages,
     "runs": runs,
+    "statistics": counting,
 }

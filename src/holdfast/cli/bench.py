@@ -46,7 +46,7 @@ _OPTIONS = (
     click.option("--page", type=_File, help="Write table and plot into this Markdown page, between its markers."),
     click.option(
         "--study",
-        type=click.Choice(["big", "snapshot", "processes", "memory", "ordered", "pages", "runs"]),
+        type=click.Choice(["big", "snapshot", "processes", "memory", "ordered", "pages", "runs", "statistics"]),
         help="One longer study instead of the rows; docs/performance.md says what each does.",
     ),
     click.option("--jobs", type=click.IntRange(1_000), help="How many jobs the memory study runs.  [default: 1000000]"),
@@ -149,7 +149,8 @@ def _measure_study(
     from holdfast.bench import page as pages
     from holdfast.bench import report
     from holdfast.bench.run import described
-    from holdfast.bench.studies import STUDIES, Scale
+    from holdfast.bench.studies import STUDIES
+    from holdfast.bench.study import Scale
 
     if len(urls) != 1:
         raise click.UsageError("A study is of one database: name it with one --url.")

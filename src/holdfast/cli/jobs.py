@@ -86,6 +86,11 @@ def filter_options(command: F) -> F:
     return command
 
 
+far_option = click.option(
+    "--all", "far", is_flag=True, help=f"Look at all that are kept, not only at the first {admin.WINDOW:,}."
+)
+
+
 @jobs.command("list")
 @click.option(
     "--state",
@@ -99,6 +104,7 @@ def filter_options(command: F) -> F:
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
 @click.option("--after", type=ROW_ID, help="Go on after this id, the last of the page before.")
 @click.option("--oldest", is_flag=True, help="The oldest first.")
+@far_option
 @store_option
 @connection_options
 @json_option
@@ -108,11 +114,13 @@ def list_command(
     limit: int,
     after: str | None,
     oldest: bool,
+    far: bool,
     as_json: bool,
     **said: Any,
 ) -> None:
     """List jobs, live and finished, the newest first. --since and --until go by when they were enqueued.
 
+    It looks at the newest 20,000 live and as many finished jobs, and says so where there are more; --all goes on.
     What an application's foreign tables hold is told beside it; --store lists one of them instead.
 
     \b
@@ -123,12 +131,19 @@ def list_command(
     """
     wanted = Wanted(created_after=since, created_before=until, **said)
     with open_desk() as at, in_options():
-        found = at.found(at.desk.rows, wanted, limit, after, not oldest)
+        found, stopped = at.looked(at.desk.rows, wanted, limit, after, not oldest, far)
         told = [f"{name}: {words or 'empty'}; --store {name} lists it" for name, words in told_of(at, TOLD_COUNTS)]
     print_jobs(found, as_json, **at.label)
     print_notes(told)
+    tell_of_more(found, limit, stopped)
+
+
+def tell_of_more(found: list[JobView], limit: int, stopped: str | None) -> None:
+    """Say how to go on where a list may not be whole."""
     if len(found) == limit:
         click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
+    elif stopped is not None:
+        click.echo(f"looked at {admin.WINDOW:,} jobs; for the others: --all, or --after {stopped}", err=True)
 
 
 def told_of(at: Opened, names: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ import click
 
 from holdfast import admin, jobs
 from holdfast import outbox as events
+from holdfast.cli.jobs import far_option, tell_of_more
 from holdfast.cli.parse import MOMENT, ROW_ID
 from holdfast.cli.render import Column, age, error_line, plural, print_fields, print_json, print_notes, print_table
 from holdfast.cli.sharding import parts
@@ -28,6 +29,7 @@ from holdfast.cli.shared import (
 from holdfast.outbox import UNROUTED, DeliveryView, Route
 from holdfast.store import Store
 from holdfast.values.reserved import ROUTE_PREFIX, is_route, route_of
+from holdfast.values.views import JobView
 from holdfast.worker import registry
 
 # Rows per transaction: large enough to be quick, small enough to hold no lock for long.
@@ -66,6 +68,7 @@ def _queue(route: str | None, unrouted: bool) -> str | None:
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
 @click.option("--after", type=ROW_ID, help="Go on after this id, the last of the page before.")
 @click.option("--oldest", is_flag=True, help="The oldest first.")
+@far_option
 @connection_options
 @json_option
 def list_command(
@@ -76,10 +79,13 @@ def list_command(
     limit: int,
     after: str | None,
     oldest: bool,
+    far: bool,
     as_json: bool,
     **said: Any,
 ) -> None:
     """List deliveries of events, the newest first; one that is done is in the archive of its route.
+
+    It looks at the newest 20,000 live and as many finished jobs, and says so where there are more; --all goes on.
 
     \b
     Example:
@@ -89,14 +95,27 @@ def list_command(
     queue = _queue(route, unrouted)
     wanted = admin.Filter(outbox=True, queue=queue, created_after=since, created_before=until, **said)
     with open_store() as store:
-        found = store.run(admin.list_jobs(wanted, limit, after, newest=not oldest))
+        found, stopped = _looked(store, wanted, limit, after, not oldest, far)
     rows = list(map(events.delivery_of, found))
     if as_json:
         print_json(one.to_dict() for one in rows)
     else:
         print_table(COLUMNS, map(_as_row, rows), empty="no deliveries found")
-    if len(found) == limit:
-        click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
+    tell_of_more(found, limit, stopped)
+
+
+def _looked(
+    store: Store, wanted: admin.Filter, limit: int, after: str | None, newest: bool, far: bool
+) -> tuple[list[JobView], str | None]:
+    """Read up to `limit` deliveries; unless they are looked for `far`, the first horizon is the end."""
+    found: list[JobView] = []
+    while len(found) < limit:
+        seen = store.run(admin.look(wanted, limit - len(found), after, newest=newest))
+        found += seen.rows
+        if seen.more is None or (seen.at_horizon and not far):
+            return found, seen.more
+        after = seen.more
+    return found, None
 
 
 COLUMNS = [Column("id", whole=True), Column("type"), Column("route"), Column("state", whole=True)]
@@ -239,10 +258,10 @@ def republish(
     untaken: set[str] = set()
     ways = _noting(_ways(target), untaken)
     with open_store() as store:
-        count = store.run(admin.count_jobs(wanted))
-        if not count:
+        # To the end: an action by hand says how much it means, and goes through all of it. A limit ends the count, too.
+        meant = store.run(admin.count_jobs(wanted, limit))
+        if not meant:
             raise Failure("no delivery matches", Exit.NOT_FOUND, "`holdfast outbox list` shows what there is")
-        meant = count if limit is None else min(count, limit)
         if not dry_run:
             confirm(f"Publish the events of {plural(meant, 'delivery', 'deliveries')} again?", yes)
         done = _republish(store, wanted, ways, meant, actor_name(actor), dry_run)

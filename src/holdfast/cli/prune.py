@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from holdfast.cli.render import age, plural, print_json
 from holdfast.cli.shared import Exit, Failure, confirm, connection_options, current, json_option, load_app
 from holdfast.cli.stores import Opened, open_desk, store_option
 from holdfast.life.listing import Kept
+from holdfast.observe import COUNTED, shown
 from holdfast.values.rows import OUTCOMES, Outcome
 
 if TYPE_CHECKING:
@@ -73,11 +74,27 @@ def prune(
         if dry_run or older_than is not None:
             due = {(part, older): at.run(at.desk.count_older(part, older)) for part, older in parts}
         if older_than is not None and not dry_run and any(due.values()):
-            confirm(f"Delete {plural(sum(due.values()), 'finished job')}{at.of} older than {age(older_than)}?", yes)
+            meant = _told(due.values(), at.label)
+            confirm(f"Delete {meant}{at.of} older than {age(older_than)}?", yes)
         deleted = due if dry_run else {(part, older): _delete(at, part, older, chunk) for part, older in parts}
         keys = 0 if dry_run else _delete_keys(at, chunk)
         audit = _prune_audit(at, chunk, dry_run) if older_than is None and not outcomes and queue is None else None
     _report(deleted, keys, audit, dry_run, as_json, at.label)
+
+
+def _told(counts: Collection[int], label: dict[str, str]) -> str:
+    """Say how many finished jobs would go: of our own, no more than a limit are counted in a queue."""
+    least = "at least " if any(_is_limit(count, label) for count in counts) else ""
+    return least + plural(sum(min(count, COUNTED) if least else count for count in counts), "finished job")
+
+
+def _jobs(count: int, dry_run: bool, label: dict[str, str]) -> dict[str, int | bool]:
+    """Return the number for JSON; that there are more is said only where it is so."""
+    return {"jobs": COUNTED, "at_least": True} if dry_run and _is_limit(count, label) else {"jobs": count}
+
+
+def _is_limit(count: int, label: dict[str, str]) -> bool:
+    return not label and count > COUNTED
 
 
 def _by_retention(at: Opened) -> Callable[[Kept], timedelta]:
@@ -134,14 +151,17 @@ def _report(
     label: dict[str, str],
 ) -> None:
     if as_json:
-        told = [(part, {"older_than": older, "jobs": count}) for (part, older), count in deleted.items()]
-        print_json(part._asdict() | counted | label for part, counted in told)
+        print_json(
+            part._asdict() | {"older_than": older} | _jobs(count, dry_run, label) | label
+            for (part, older), count in deleted.items()
+        )
         print_json([{"older_than": audit[0], "audit_lines": audit[1]}] if audit is not None else [])
         return
     verb = "would delete" if dry_run else "deleted"
     for (part, older), count in deleted.items():
         if count:
-            click.echo(f"{verb} {count:,} {part.outcome} in {part.queue}, older than {age(older)}")
+            number = shown(count) if dry_run and _is_limit(count, label) else f"{count:,}"
+            click.echo(f"{verb} {number} {part.outcome} in {part.queue}, older than {age(older)}")
     if keys:
         click.echo(f"deleted {plural(keys, 'idempotency key')} past their window")
     if audit is not None and audit[1]:

@@ -99,6 +99,15 @@ class Opened:
 
     def found(self, read: Read, wanted: Wanted, limit: int, after: After = None, newest: bool = True) -> list[JobView]:
         """Read up to `limit` rows, in as many pages as the desk makes of them."""
+        return self.looked(read, wanted, limit, after, newest, far=True)[0]
+
+    def looked(
+        self, read: Read, wanted: Wanted, limit: int, after: After, newest: bool, far: bool
+    ) -> tuple[list[JobView], str | None]:
+        """Read up to `limit` rows; unless they are looked for `far`, the first horizon is the end, and its id is told.
+
+        Far is in as many looks as it takes, each at a bounded number of rows.
+        """
         rows: list[JobView] = []
         wanted = self.whole(wanted)
         while len(rows) < limit:
@@ -106,8 +115,10 @@ class Opened:
             rows += page.rows
             if page.more is None:
                 break
+            if page.at_horizon and not far:
+                return rows, page.cursor
             after = page.more
-        return rows
+        return rows, None
 
     def whole_id(self, said: str) -> str:
         """Find the id that begins with what was typed; what begins none is left as it is, and not found later.

@@ -72,13 +72,20 @@ After = str | JobView | None
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows that fit, and the row behind which the next page begins; None at the end.
+    """Rows that fit, and the row, or the id, behind which the next page begins; None at the end.
 
-    A page may hold fewer rows than were asked for, even none, and still not be the last.
+    A page may hold fewer rows than were asked for, even none, and still not be the last. at_horizon: it ended because
+    enough rows were looked at, not because enough of them fit.
     """
 
     rows: list[JobView]
-    more: JobView | None = None
+    more: After = None
+    at_horizon: bool = False
+
+    @property
+    def cursor(self) -> str | None:
+        """The id behind which the next page begins."""
+        return self.more.id if isinstance(self.more, JobView) else self.more
 
 
 @dataclass(frozen=True, slots=True)

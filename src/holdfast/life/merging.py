@@ -33,6 +33,11 @@ TOGETHER = timedelta(seconds=30)
 # Whatever it is about
 
 
+def summed_to(most: int, answers: Sequence[int]) -> int:
+    """Add up counts that go no further than to a number."""
+    return min(most, sum(answers))
+
+
 def summed(answers: Sequence[int]) -> int:
     return sum(answers)
 
@@ -86,8 +91,14 @@ def page_of_jobs(limit: int, newest: bool = True, ids: Sequence[str] = ()) -> Ev
 
 
 def pages(limit: int, newest: bool, answers: Sequence[Page]) -> Page:
+    """Make one page of those of several shards: it ends where the first of them does."""
+    ended = {answer.cursor: answer for answer in answers if answer.cursor is not None}
+    end = (max if newest else min)(ended, default=None)
     rows = page_by(_id, limit, newest, [answer.rows for answer in answers])
-    return Page(rows, rows[-1] if len(rows) == limit else None)
+    found = [row for row in rows if end is None or (row.id >= end if newest else row.id <= end)]
+    if len(found) == limit:
+        return Page(found, found[-1])
+    return Page(found) if end is None else Page(found, ended[end].more, ended[end].at_horizon)
 
 
 _id: Callable[[JobView], str] = attrgetter("id")

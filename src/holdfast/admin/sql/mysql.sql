@@ -86,13 +86,17 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, u
  limit :limit;
 
 -- jobs_horizon: name the job that has this many newer ones in its table, of live or finished jobs the newer one.
+-- Without `newest` it is the other way round: that many older ones, and the older of both.
 select id
   from (select id
           from (select id
                   from holdfast_jobs
                  where true
                    and id < :older_than  -- when older_than
-                 order by id desc
+                   and id > :newer_than  -- when newer_than
+                 order by
+                       id desc,  -- when newest
+                       id
                  limit 1 offset :window) l
          union all
         select id
@@ -100,10 +104,15 @@ select id
                   from holdfast_finished
                  where true
                    and id < :older_than  -- when older_than
+                   and id > :newer_than  -- when newer_than
                    and false  -- when only_live
-                 order by id desc
+                 order by
+                       id desc,  -- when newest
+                       id
                  limit 1 offset :window) f) h
- order by id desc
+ order by
+       id desc,  -- when newest
+       id
  limit 1;
 
 -- jobs_read: read jobs by their ids, live and finished, each as one JSON text with the columns of jobs_list.
@@ -130,20 +139,25 @@ select json_array(
  straight_join holdfast_finished f force index (primary) on f.id = u.id;
 
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
+-- With `most`, no more than so many of each are counted.
 select
     (select count(*)
-       from holdfast_jobs
-      where true
-        -- insert state_filter
-        -- insert job_filter
-    ) +
+       from (select 1
+               from holdfast_jobs
+              where true
+                -- insert state_filter
+                -- insert job_filter
+              limit :most  -- when most
+            ) c) +
     (select count(*)
-       from holdfast_finished
-      where true
-        -- insert outcome_filter
-        -- insert job_filter
-        and false  -- when only_live
-    );
+       from (select 1
+               from holdfast_finished
+              where true
+                -- insert outcome_filter
+                -- insert job_filter
+                and false  -- when only_live
+              limit :most  -- when most
+            ) c);
 
 -- queue_counts: count live jobs by queue, kind and state.
 select queue, kind, sum(state = 'pending'),

@@ -62,13 +62,17 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, key, uni
  limit :limit;
 
 -- jobs_horizon: name the job that has this many newer ones in its table, of live or finished jobs the newer one.
+-- Without `newest` it is the other way round: that many older ones, and the older of both.
 select id
   from (select id
           from (select id
                   from holdfast_jobs
                  where true
                    and id < :older_than  -- when older_than
-                 order by id desc
+                   and id > :newer_than  -- when newer_than
+                 order by
+                       id desc,  -- when newest
+                       id
                  limit 1 offset :window) l
          union all
         select id
@@ -76,10 +80,15 @@ select id
                   from holdfast_finished
                  where true
                    and id < :older_than  -- when older_than
+                   and id > :newer_than  -- when newer_than
                    and false  -- when only_live
-                 order by id desc
+                 order by
+                       id desc,  -- when newest
+                       id
                  limit 1 offset :window) f) h
- order by id desc
+ order by
+       id desc,  -- when newest
+       id
  limit 1;
 
 -- jobs_read: read jobs by their ids, live and finished, each as one JSON text with the columns of jobs_list.
@@ -103,20 +112,23 @@ select json_build_array(
          where id = any ((select :ids::text::uuid[])::uuid[])) j;
 
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
+-- With `most`, no more than so many are counted.
 select count(*)
-  from (select id, state, queue, kind, key, payload, errors, created_at, leased_by,
-               null::timestamptz as finished_at, null::text as fingerprint
-          from holdfast_jobs
-         union all
-        select id, outcome, queue, kind, key, payload, errors, created_at, leased_by, finished_at, fingerprint
-          from holdfast_finished
+  from (select 1
+          from (select id, state, queue, kind, key, payload, errors, created_at, leased_by,
+                       null::timestamptz as finished_at, null::text as fingerprint
+                  from holdfast_jobs
+                 union all
+                select id, outcome, queue, kind, key, payload, errors, created_at, leased_by, finished_at, fingerprint
+                  from holdfast_finished
+                 where true
+                   and false  -- when only_live
+               ) j
          where true
-           and false  -- when only_live
-       ) j
- where true
-   -- insert state_filter
-   -- insert job_filter
-;
+           -- insert state_filter
+           -- insert job_filter
+         limit :most  -- when most
+       ) c;
 
 -- queue_counts: count live jobs by queue, kind and state.
 select queue, kind, count(*) filter (where state = 'pending'),
