@@ -1,9 +1,11 @@
 """Remote steps on the command line: sent again by hand, and named by `doctor` where nobody looks after them."""
 
+import json
 from datetime import timedelta
 
 import pytest
 
+from holdfast import admin
 from holdfast.foreign.durable import flows as workers
 from holdfast.foreign.durable.engine import TablesTransport, tables_of
 from holdfast.store import Store
@@ -34,8 +36,20 @@ def test_steps_that_a_run_waits_for_are_sent_again(
     assert [step.rpartition(":")[2] for step, _, _ in tasks(look)] == ["2"]
     said = run("runs", "redispatch", "order-1", "--app", app).stdout
     assert said == "remote:echo#1, remote:echo#2 of order-1 will be sent again\n"
+    told = json.loads(
+        run("runs", "redispatch", "order-1", "remote:echo#2", "--actor", "ada", "--json", "--app", app).stdout
+    )
+    assert told == {"run": "order-1", "keys": ["remote:echo#2"]}
+    lines = store.run(admin.audit(lease.job_id))
+    assert [(one.action, one.detail["steps"], one.detail["key"]) for one in lines] == [
+        ("run_redispatch", 1, "remote:echo#2"),
+        ("run_redispatch", 2, None),
+        ("run_redispatch", 1, "remote:echo#2"),
+    ]
+    assert lines[0].actor == "ada"
     assert "does not wait for a remote step" in run("runs", "redispatch", "order-1", "x", "--app", app, code=6).stderr
     assert "There is no run" in run("runs", "redispatch", "nobody", "--app", app, code=5).stderr
+    assert store.run(admin.audit()) == lines
 
 
 def test_doctor_names_lost_steps_that_nobody_looks_after(

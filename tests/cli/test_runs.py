@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import jobs, runs
+from holdfast import admin, jobs, runs
 from holdfast.runs import CANCEL
 from holdfast.store import Store
 from holdfast.testing.inline import run_due
@@ -39,8 +39,15 @@ def test_a_run_is_signalled_and_asked_to_stop(run: Run, app: str, store: Store) 
     assert sent.stdout == "signal approved was sent to order-1\n"
     again = run("runs", "signal", "order-1", "approved", "1", "--idempotency-key", "k", "--app", app)
     assert again.stdout == "signal approved had been sent to order-1 before\n"
+    run("runs", "signal", "order-1", "paid", "--actor", "ada", "--app", app)
+    lines = store.run(admin.audit(lease.job_id))
+    assert [(one.action, one.detail) for one in lines] == [
+        ("run_signal", {"run": "order-1", "workflow": "fulfil", "signal": name}) for name in ("paid", "approved")
+    ]
+    assert lines[0].actor == "ada"
+    assert "@" in (lines[1].actor or "")
     assert run("runs", "cancel", "order-1", "--app", app).stdout == "order-1 was asked to stop\n"
-    assert store.run(runs.news([lease.job_id])) == {lease.job_id: {"approved", CANCEL}}
+    assert store.run(runs.news([lease.job_id])) == {lease.job_id: {"approved", "paid", CANCEL}}
     assert run("runs", "cancel", "order-1", "--force", "--app", app).stdout == "order-1 was ended\n"
     assert store.run(runs.show("order-1")).status == "cancelled"
 
@@ -134,9 +141,13 @@ def test_histories_are_exported_replayed_forked_and_migrated(
     [line] = run("runs", "migrate", "order-1", "--to", "2", "--json", "--app", code).stdout.splitlines()
     assert json.loads(line) == {"run": "order-1", "to": 2, "why": None}
     assert store.run(runs.show("order-1")).kind == "fulfil@2"
-    forked = run("runs", "fork", "order-1", "--at", "charge", "--id", "order-2", "--app", code).stdout
+    forked = run("runs", "fork", "order-1", "--at", "charge", "--id", "order-2", "--actor", "ada", "--app", code).stdout
     assert forked == "order-2 was started from order-1, before charge\n"
-    assert store.run(runs.show("order-2")).kind == "fulfil@2"
+    fork = store.run(runs.show("order-2"))
+    assert fork.kind == "fulfil@2"
+    [line] = store.run(admin.audit(fork.job_id))
+    assert (line.action, line.actor) == ("run_fork", "ada")
+    assert line.detail == {"run": "order-2", "workflow": "fulfil", "source": "order-1", "at": "charge"}
     assert "name runs, or all" in run("runs", "migrate", "--to", "2", "--app", code, code=2).stderr
     [line] = run("runs", "signal", "order-1", "approved", "--json", "--app", code).stdout.splitlines()
     assert json.loads(line) == {"run": "order-1", "signal": "approved", "sent": True}

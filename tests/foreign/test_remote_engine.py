@@ -103,7 +103,7 @@ def test_a_node_worker_does_the_steps_of_our_runs(
     assert counts(sql) == (0, 0, 0, 0)
     done = [one for one in seen if one.outcome == "done"]
     assert {one.step for one in done} == {"echo", "nothing", "none", "a:b.c", "third_time"}
-    assert all(one.waited is not None and one.took is not None and one.took < PATIENCE for one in done)
+    assert all(0 <= one.waited < PATIENCE and 0 <= one.took < PATIENCE for one in done)  # type: ignore[operator]
 
 
 def test_pypis_worker_does_the_steps_of_our_runs(app: Holdfast, durable_url: str, notes: Path, sql: Sql) -> None:
@@ -128,15 +128,16 @@ def test_a_step_longer_than_the_lease_of_its_workers_gives_one_result(
     handle = app.handlers["one@1"].start(step="slow", given=1200, id="r-slow")  # type: ignore[attr-defined]
     echo = app.handlers["hasty@1"]
     assert ended(app, handle) == ["slow"]
-    assert len(peer.noted("slow began")) >= 1
+    assert len(peer.noted("slow began")) >= 2
     assert len([row for row in handle.history() if row.kind == "remote"]) == 1
     deadline = time.monotonic() + PATIENCE
-    while peer.noted("slow began") and len(peer.noted("slow ended")) < len(peer.noted("slow began")):
+    while len(peer.noted("slow ended")) < len(peer.noted("slow began")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     # What came late is deleted by the next look for results.
     assert ended(app, echo.start(step="slow", given=1, timeout=20, id="r-next")) == ["slow"]  # type: ignore[attr-defined]
     assert counts(sql)[1:] == (0, 0, 0)
+    assert len([row for row in handle.history() if row.kind == "remote"]) == 1
 
 
 def test_another_node_worker_finishes_what_a_killed_one_began(

@@ -168,3 +168,15 @@ class Counted(Generic[T]):
 
     def wait_for_start(self) -> None:
         assert self._started.acquire(timeout=PATIENCE), "the flow was not started"
+
+
+def again_and_again(store: Store, first: Any, second: Any, end: str) -> tuple[Any, Any, int]:
+    """Hold the write lock with the first flow until the second has met it twice; return both answers."""
+    counted = Counted(second)
+    with stepped(store, first) as one:
+        one.rest()
+        answer = on_thread(lambda: store.run(counted.flow))
+        for _ in range(2):
+            counted.wait_for_start()
+        value = one.commit() if end == "commit" else one.rollback()
+        return value, answer.result(PATIENCE), counted.starts

@@ -28,6 +28,8 @@ from holdfast.testing.suite_runs import claimed_run, held_run
 from holdfast.values.rows import Finish, Lease, Park
 from tests.races.stepping import PATIENCE, blocked, stepped
 
+pytestmark = pytest.mark.parametrize("race_url", ["postgres", "mariadb", "mysql"], indirect=True)
+
 
 @pytest.fixture
 def look(pg: Store) -> Look:

@@ -8,12 +8,14 @@ from holdfast import jobs, runs
 from holdfast.errors import LeaseLost, RunFinished
 from holdfast.runs import CHILD, Entry, Letter, Recorded, Wanted
 from holdfast.store import Store
-from holdfast.testing import Look
+from holdfast.testing import Clock, Look
 from holdfast.testing.suite_runs import child_run, claimed_run, ended_run, held_run, new_run, parked_run
 from holdfast.values.ids import new_id
 from holdfast.values.rows import Lease, Park
-from holdfast.workflows import force, start
+from holdfast.workflows import force, start, stop
 from tests.races.stepping import PATIENCE, blocked, stepped
+
+pytestmark = pytest.mark.parametrize("race_url", ["postgres", "mariadb", "mysql"], indirect=True)
 
 
 @pytest.fixture
@@ -67,24 +69,56 @@ def test_the_end_of_a_child_and_the_park_of_its_parent_miss_each_other_never(pg:
         pg.run(ended_run(parent))
 
 
+def overdue_run(store: Store) -> Lease:
+    """Hold a run until just past the end of its lease."""
+    clock = Clock(store)
+    lease = held_run(store.run)
+    clock.pass_lease(lease)
+    return lease
+
+
+def charged(lease: Lease, seq: int = 1) -> list[Entry]:
+    return [Entry(lease.job_id, lease.fence, Recorded(seq, "charge", "step"))]
+
+
 def test_a_checkpoint_waits_for_a_reaper_and_then_writes_nothing(pg: Store) -> None:
     """A plain look at the fence would find the old one, which is what counts until the reaper commits."""
-    lease = held_run(pg.run)
-    entries = [Entry(lease.job_id, lease.fence, Recorded(1, "charge", "step"))]
-    with stepped(pg, jobs.release(lease)) as reap, stepped(pg, runs.checkpoint(entries, "w")) as write:
-        reap.rest()
+    lease = overdue_run(pg)
+    with stepped(pg, jobs.reap()) as reap, stepped(pg, runs.checkpoint(charged(lease), "w")) as write:
+        assert [one.id for one in reap.rest()] == [lease.job_id]
         answer = blocked(write, write.commit)
         reap.commit()
         assert answer.result(PATIENCE) == {}
     assert pg.run(runs.journal(lease.job_id)) == []
 
 
-def test_a_reaper_waits_for_a_checkpoint_and_the_row_stays(pg: Store) -> None:
-    lease = held_run(pg.run)
-    entries = [Entry(lease.job_id, lease.fence, Recorded(1, "charge", "step"))]
-    with stepped(pg, runs.checkpoint(entries, "w")) as write, stepped(pg, jobs.release(lease)) as reap:
+def test_a_reaper_passes_by_a_run_that_writes_a_checkpoint_and_the_row_stays(pg: Store) -> None:
+    """The next reaper takes the run back, and what comes of its former holder after that is refused."""
+    lease = overdue_run(pg)
+    with stepped(pg, runs.checkpoint(charged(lease), "w")) as write:
         write.rest()
-        answer = blocked(reap, reap.commit)
+        assert pg.run(jobs.reap()) == []
+        write.commit()
+    assert [one.id for one in pg.run(jobs.reap())] == [lease.job_id]
+    assert pg.run(runs.checkpoint(charged(lease, 2), "w")) == {}
+    assert [row.seq for row in pg.run(runs.journal(lease.job_id))] == [1]
+
+
+def test_a_checkpoint_waits_for_a_release_and_then_writes_nothing(pg: Store) -> None:
+    lease = held_run(pg.run)
+    with stepped(pg, jobs.release(lease)) as release, stepped(pg, runs.checkpoint(charged(lease), "w")) as write:
+        release.rest()
+        answer = blocked(write, write.commit)
+        release.commit()
+        assert answer.result(PATIENCE) == {}
+    assert pg.run(runs.journal(lease.job_id)) == []
+
+
+def test_a_release_waits_for_a_checkpoint_and_the_row_stays(pg: Store) -> None:
+    lease = held_run(pg.run)
+    with stepped(pg, runs.checkpoint(charged(lease), "w")) as write, stepped(pg, jobs.release(lease)) as release:
+        write.rest()
+        answer = blocked(release, release.commit)
         write.commit()
         answer.result(PATIENCE)
     assert [row.key for row in pg.run(runs.journal(lease.job_id))] == ["charge"]
@@ -149,6 +183,18 @@ def test_a_cancel_that_races_the_end_is_told_that_the_run_is_over(pg: Store) -> 
         with pytest.raises(RunFinished):
             answer.result(PATIENCE)
     assert pg.run(runs.show("order-1")).status == "done"
+
+
+def test_an_end_that_races_a_cancel_counts_and_takes_the_request_with_it(pg: Store, look: Look) -> None:
+    """The body was over before the request could reach it: what it came to stays."""
+    lease = held_run(pg.run)
+    with stepped(pg, stop("order-1")) as cancel, stepped(pg, ended_run(lease)) as end:
+        cancel.rest()
+        answer = blocked(end, end.commit)
+        cancel.commit()
+        assert answer.result(PATIENCE).done == {lease.job_id}
+    assert pg.run(runs.show("order-1")).status == "done"
+    assert look.live() == []
 
 
 def test_a_forced_end_and_the_end_by_the_holder_are_one_end(pg: Store, look: Look) -> None:

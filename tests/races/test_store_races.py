@@ -14,7 +14,7 @@ from holdfast.flow import Steps, flow
 from holdfast.store import Store, migrate
 from holdfast.testing import Clock, Look, failure, new_job
 from holdfast.values.rows import Enqueued, Finish, Lease, PutBack
-from tests.races.stepping import PATIENCE, Counted, Stepped, blocked, on_postgres, on_thread, stepped
+from tests.races.stepping import PATIENCE, Stepped, again_and_again, blocked, on_postgres, on_thread, stepped
 
 
 def claimed(store: Store, count: int = 1, **fields: Any) -> list[Lease]:
@@ -475,18 +475,6 @@ def test_sqlite_tells_the_second_writer_that_the_database_is_busy(lite: Store) -
         one.step()
         with pytest.raises(DatabaseBusy):
             two.step()
-
-
-def again_and_again(store: Store, first: Any, second: Any, end: str) -> tuple[Any, Any, int]:
-    """Hold the write lock with the first flow until the second has met it twice; return both answers."""
-    counted = Counted(second)
-    with stepped(store, first) as one:
-        one.rest()
-        answer = on_thread(lambda: store.run(counted.flow))
-        for _ in range(2):
-            counted.wait_for_start()
-        value = one.commit() if end == "commit" else one.rollback()
-        return value, answer.result(PATIENCE), counted.starts
 
 
 def test_a_claim_on_a_busy_sqlite_runs_again_and_gets_the_rest(lite: Store) -> None:

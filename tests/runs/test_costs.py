@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from holdfast import Holdfast, Run
+from holdfast.admin import examine
 from holdfast.flow import Rows, Statement
 from holdfast.jobs.due import MOST_KEPT, Due
 from holdfast.jobs.source import JobsSource
@@ -96,6 +97,61 @@ def test_a_journal_is_read_once_by_each_claim(hf: Holdfast, asked: Asked) -> Non
     assert asked.statements["journal_read"] == 2
     # The journal, and what was taken before at the place of the signal: nothing.
     assert asked.rows["journal_read"] == 100
+
+
+def test_doctor_names_a_run_whose_journal_is_long(everywhere: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.admin.examine.LONG_JOURNAL", 3)
+
+    @everywhere.workflow
+    async def grow(run: Run) -> None:
+        for n in range(3):
+            await run.step(step, n)
+        await run.signal("more")
+        await run.signal("end")
+
+    grow.start(id="long")
+    run_due(everywhere)
+    assert [one.severity for one in everywhere.store.run(examine.runs())] == ["ok"]
+    everywhere.signal("long", "more")
+    run_due(everywhere)
+    [found] = everywhere.store.run(examine.runs())
+    assert (found.severity, found.seen) == (
+        "warning",
+        "the journal of run long has 4 rows, which each claim of it reads",
+    )
+    assert "continue_as_new" in found.do
+    everywhere.signal("long", "end")
+    run_due(everywhere)
+    assert [one.severity for one in everywhere.store.run(examine.runs())] == ["ok"]
+
+
+@pytest.mark.slow
+def test_a_run_waits_for_ten_thousand_children_at_a_cost_that_grows_with_their_number(
+    hf_file: Holdfast, asked: Asked
+) -> None:
+    @hf_file.workflow
+    async def child(run: Run, n: int) -> int:
+        return n
+
+    @hf_file.workflow
+    async def parent(run: Run, children: int) -> int:
+        return sum(await asyncio.gather(*(run.child(child, n) for n in range(children))))
+
+    async def main(children: int) -> int:
+        handle = await parent.astart(children=children, id=f"of-{children}")
+        async with hf_file.worker(concurrency=200, poll=0.1):
+            return await handle.aresult(PATIENCE)
+
+    costs: list[int] = []
+    for children in (1_000, 10_000):
+        asked.statements.clear()
+        assert asyncio.run(main(children)) == sum(range(children))
+        costs.append(asked.statements.total())
+    few, many = costs
+    assert {one.status for one in hf_file.runs(workflow="child", limit=10_000)} == {"done"}
+    # Ten times as many, and some that come with the clock; starts, ends and what the parent is told share statements.
+    assert many < 15 * few
+    assert many < 10_000
 
 
 def test_runs_share_their_commits(hf_file: Holdfast, asked: Asked) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Conflict, Fatal, Holdfast, NonDeterminism, Run
+from holdfast import Conflict, Fatal, Holdfast, NonDeterminism, Run, admin
 from holdfast.errors import ConfigError
 from holdfast.testing.inline import replay, run_due, skip
 from holdfast.workflows import History
+from holdfast.workflows.forking import fork
 from tests.runs.noting import calls, note, outcomes
 
 
@@ -132,6 +133,16 @@ def test_a_fork_keeps_what_came_before_its_key_and_does_the_rest_anew(everywhere
     run_due(hf)
     assert (third.result(0), calls) == (result, ["last"])
     assert replay(hf, third).over
+
+
+def test_a_fork_whose_reply_was_lost_is_found_by_its_repeat(everywhere: Holdfast) -> None:
+    hf = everywhere
+    an_order(hf)
+    history = hf.run("order-1").export()
+    new, _ = hf.forked(history, "note", "order-2", None)
+    forking = fork(new, history, "note", "ada")
+    assert [hf.store.run(forking).created for _ in range(2)] == [True, False]
+    assert [one.action for one in hf.store.run(admin.audit(new.job.id))] == ["run_fork"]
 
 
 def test_a_fork_of_what_is_not_there_or_does_not_fit_starts_nothing(hf: Holdfast) -> None:

@@ -1,6 +1,6 @@
 """What has gone wrong elsewhere with durable workflows, each as a promise here.
 
-The numbers are those of issues: DBOS, Temporal, Inngest, Vercel and others. `docs/decisions/0038-…` lists which test
+The numbers are those of issues: DBOS, Temporal, Inngest, Vercel and others. `docs/decisions/0037-…` lists which test
 stands for which rule.
 """
 

@@ -1,6 +1,7 @@
 """Remote steps of runs, with our own worker on the other side: results, failures, time-outs, cancels."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -97,6 +98,29 @@ def test_results_failures_and_retries_reach_the_body(everywhere: Holdfast) -> No
     assert left(everywhere) == [0, 0, 0, 0]
     assert [one.attempt for one in seen if one.step == "third"] == [1, 2, 3]
     assert all(one.took is not None for one in seen if one.outcome == "done")
+
+
+def test_how_long_a_step_waited_and_took_is_told_by_the_times_of_its_worker(everywhere: Holdfast) -> None:
+    served(everywhere)
+    seen: list[events.RemoteStepEnded] = []
+    everywhere.on(events.RemoteStepEnded, seen.append)
+
+    @everywhere.workflow
+    async def waits(run: Run) -> Any:
+        return await run.remote("slow", 0.05)
+
+    handle = waits.start(id="r")
+    # Nobody serves its step for a moment.
+    run_due(everywhere)
+    time.sleep(0.05)
+    ended(everywhere, handle)
+    [one], [sent, taken] = seen, handle.history()
+    assert one.waited is not None
+    assert one.took is not None
+    # Times of workers are in whole milliseconds.
+    assert one.waited >= 0.048
+    assert one.took >= 0.048
+    assert one.waited + one.took <= (taken.at - sent.at) / 1_000_000 + 0.004
 
 
 def test_the_tables_are_made_at_their_first_use(everywhere: Holdfast) -> None:

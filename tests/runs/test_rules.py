@@ -219,9 +219,50 @@ def test_4_a_patch_is_for_runs_that_had_not_come_that_far(hf: Holdfast) -> None:
     swapped(hf, work, patched)
     hf.signal("r", "go")
     assert outcomes(hf) == ["done", "done"]
-    assert keys(hf, "past").count("audit") <= 1
+    # What was recorded of it ended just there.
+    assert keys(hf, "past").count("audit") == 1
     assert "audit" in keys(hf)
     assert hf.run("past").result(0) == "after"
+
+
+def test_4_a_run_that_was_past_the_point_of_a_patch_never_takes_it_and_one_that_took_it_always_does(
+    hf: Holdfast,
+) -> None:
+    told: list[tuple[str, bool]] = []
+    signals = ("go", "more", "end")
+
+    @hf.workflow
+    async def work(run: Run) -> None:
+        await run.step(note, "before")
+        for name in signals:
+            await run.signal(name)
+
+    async def patched(run: Run) -> None:
+        await run.step(note, "before")
+        told.append((run.id, run.patched("audit")))
+        if told[-1][1]:
+            await run.step(note, "audit", name="audit")
+        for name in signals:
+            await run.signal(name)
+
+    work.start(id="past")
+    run_due(hf)
+    hf.signal("past", "go")
+    run_due(hf)
+    swapped(hf, work, patched)
+    work.start(id="new")
+    run_due(hf)
+    for name in signals:
+        hf.signal("new", name)
+        if name != "go":
+            hf.signal("past", name)
+        run_due(hf)
+    # Each attempt of a run asks once: one for each time that it parked, and the last.
+    assert [taken for run, taken in told if run == "past"] == [False] * 2
+    assert [taken for run, taken in told if run == "new"] == [True] * 4
+    assert keys(hf, "past") == ["note", "signal:go", "signal:more", "signal:end"]
+    assert keys(hf, "new") == ["note", "patch:audit", "audit", "signal:go", "signal:more", "signal:end"]
+    assert (hf.run("past").status(), hf.run("new").status()) == ("done", "done")
 
 
 # 5 durable before visible
@@ -636,6 +677,34 @@ def test_13_a_cancel_reaches_the_children(hf: Holdfast) -> None:
     hf.run("r").cancel()
     run_due(hf, raise_errors=False)
     assert (hf.run("r").status(), hf.run("r/ship").status(), calls) == ("cancelled", "cancelled", ["child stopped"])
+
+
+def test_13_the_ends_of_children_are_heard_however_many_others_are_waited_for(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than are taken at once, and the first of them wait for long."""
+    monkeypatch.setattr("holdfast.runs.TAKEN_AT_ONCE", 5)
+    monkeypatch.setattr("holdfast.runs.inbox.TAKEN_AT_ONCE", 5)
+
+    @hf.workflow
+    async def ship(run: Run, n: int) -> int:
+        if n < 10:
+            await run.signal("go")
+        return n
+
+    @hf.workflow
+    async def order(run: Run) -> list[int]:
+        tasks = [run.child(ship, n) for n in range(30)]
+        found = await asyncio.gather(*tasks[10:])
+        await run.signal("go")
+        return list(found)
+
+    order.start(id="r")
+    run_due(hf, limit=200)
+    assert hf.run("r").get().waits_for != "children"
+    hf.signal("r", "go")
+    run_due(hf, limit=200)
+    assert hf.run("r").result(0) == list(range(10, 30))
 
 
 # 14 start, and what a run is

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import click
 
 from holdfast import remote as flows
-from holdfast.cli.shared import connection_options, open_store
+from holdfast.cli.render import print_json
+from holdfast.cli.shared import actor_name, actor_option, connection_options, json_option, open_store
 from holdfast.cli.stores import transport_named
 from holdfast.errors import ConfigError, StoreError
 from holdfast.life.findings import Finding
 from holdfast.remote import OpenDispatch
 from holdfast.store import Store
 from holdfast.values.words import plural
+from holdfast.workflows import redispatch_by_hand
 
 # Every worker that serves runs looks after dispatches about once a second, so by then nobody does.
 UNWATCHED_MS = 60_000
@@ -26,7 +28,9 @@ READ = 1_000
 @click.argument("key", required=False)
 @click.option("--workflow", help="Whose run it is, where several workflows have one of this id.")
 @connection_options
-def redispatch_command(run: str, key: str | None, workflow: str | None) -> None:
+@actor_option
+@json_option
+def redispatch_command(run: str, key: str | None, workflow: str | None, actor: str | None, as_json: bool) -> None:
     """Have the remote steps that a run waits for sent again, or the one with this key; a worker does so in a moment.
 
     \b
@@ -34,8 +38,11 @@ def redispatch_command(run: str, key: str | None, workflow: str | None) -> None:
       holdfast runs redispatch order-1 remote:pipeline.extract --app shop:hf
     """
     with open_store() as store:
-        keys = store.run(flows.redispatch(run, key, workflow))
-    click.echo(f"{', '.join(keys)} of {run} will be sent again")
+        keys = store.run(redispatch_by_hand(run, key, workflow, actor_name(actor)))
+    if as_json:
+        print_json([{"run": run, "keys": keys}])
+    else:
+        click.echo(f"{', '.join(keys)} of {run} will be sent again")
 
 
 def examined(store: Store) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ from holdfast.cli.shared import (
 from holdfast.errors import ConfigError
 from holdfast.runs import STATUSES, RunFilter, RunView, drawn
 from holdfast.store import Shards
-from holdfast.workflows import export, force, letter, resume, stop
+from holdfast.workflows import export, force, letter, resume, send_by_hand, stop
 
 _COLUMNS = (Column("RUN", whole=True), Column("KIND"), Column("STATUS"), Column("WAITS FOR"), Column("STARTED"))
 _STUCK = (Column("RUN", whole=True), Column("KIND"), Column("SINCE"), Column("WHY"))
@@ -120,9 +120,16 @@ def show_command(run: str, workflow: str | None, as_json: bool) -> None:
 @click.option("--idempotency-key", help="A second signal to this run with it is not sent, for a day.")
 @workflow_option
 @connection_options
+@actor_option
 @json_option
 def signal_command(
-    run: str, name: str, payload: str | None, idempotency_key: str | None, workflow: str | None, as_json: bool
+    run: str,
+    name: str,
+    payload: str | None,
+    idempotency_key: str | None,
+    workflow: str | None,
+    actor: str | None,
+    as_json: bool,
 ) -> None:
     """Send a run a signal; the payload is JSON.
 
@@ -133,7 +140,7 @@ def signal_command(
     given = None if payload is None else _json(payload)
     with open_store() as store:
         sent = letter(name, given, idempotency_key, limit=store.options.payload_limit)
-        new = store.run(flows.send(run, sent, workflow), lambda: flows.send(run, sent, workflow, fresh=False))
+        new = store.run(send_by_hand(run, sent, workflow, actor_name(actor)))
     said = f"signal {name} was sent to {run}" if new else f"signal {name} had been sent to {run} before"
     _tell(as_json, said, run=run, signal=name, sent=new)
 
@@ -188,8 +195,17 @@ def resume_command(run: str, workflow: str | None, actor: str | None, as_json: b
 @click.option("--version", type=click.IntRange(1), help="Run it with the code of this version.  [default: the run's]")
 @workflow_option
 @connection_options
+@actor_option
 @json_option
-def fork_command(run: str, key: str, new: str | None, version: int | None, workflow: str | None, as_json: bool) -> None:
+def fork_command(
+    run: str,
+    key: str,
+    new: str | None,
+    version: int | None,
+    workflow: str | None,
+    actor: str | None,
+    as_json: bool,
+) -> None:
     """Start another run that begins in the middle of one, over or not; children that have ended are kept.
 
     What was recorded before the key is copied, and replayed dry first: nothing is started where the code does not fit.
@@ -200,7 +216,7 @@ def fork_command(run: str, key: str, new: str | None, version: int | None, workf
     """
     with named_app("The code of the workflow is needed.") as app:
         require_tables(app.store)
-        handle = app.run(run, workflow).fork(key, id=new, version=version)
+        handle = app.run(run, workflow).fork(key, id=new, version=version, actor=actor_name(actor))
     _tell(as_json, f"{handle.id} was started from {run}, before {key}", run=handle.id, source=run, at=key)
 
 

@@ -9,6 +9,8 @@ records to `worker`.
 from holdfast.workflows.body import Body as Body
 from holdfast.workflows.body import timer_number as timer_number
 from holdfast.workflows.body import waits_of as waits_of
+from holdfast.workflows.by_hand import redispatch_by_hand as redispatch_by_hand
+from holdfast.workflows.by_hand import send_by_hand as send_by_hand
 from holdfast.workflows.cancelling import force as force
 from holdfast.workflows.cancelling import resume as resume
 from holdfast.workflows.cancelling import stop as stop

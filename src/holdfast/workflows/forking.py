@@ -27,7 +27,7 @@ def before(history: History, key: str) -> list[Recorded]:
 
 
 @flow
-def fork(new: NewRun, history: History, key: str) -> Steps[Started]:
+def fork(new: NewRun, history: History, key: str, actor: str | None = None) -> Steps[Started]:
     """Start a run that begins with what another has recorded before a key; the rest is done anew.
 
     Its chance is that of the other, so that what was drawn stays as it was; digests are left out, because arguments may
@@ -37,9 +37,14 @@ def fork(new: NewRun, history: History, key: str) -> Steps[Started]:
     """
     kept = before(history, key)
     [started] = yield from start([new])
-    if not started.created:
+    if started.job_id != new.job.id:
         raise Conflict(f"There is a run {new.key} of {new.workflow} already: give the fork another id.")
+    if not started.created:
+        # An earlier try whose reply was lost.
+        return started
     yield from runs.copy_before(new.job.id, history.job_id, _seed(history), kept)
+    detail = {"run": new.key, "workflow": new.workflow, "source": history.run, "at": key}
+    yield from record("run_fork", actor, [(started.job_id, detail)])
     return started
 
 

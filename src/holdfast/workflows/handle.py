@@ -211,25 +211,29 @@ class RunHandle(Generic[R_co]):
         await self._app.store.arun(self._here(resume(self.id, actor, self.workflow)))
         self._told(None)
 
-    def fork(self, at: str, *, id: str | None = None, version: int | None = None) -> RunHandle[Any]:
+    def fork(
+        self, at: str, *, id: str | None = None, version: int | None = None, actor: str | None = None
+    ) -> RunHandle[Any]:
         """Start another run that begins with what this one has recorded before the key `at`, and does the rest anew.
 
         at: a key of the journal, such as "charge_card" or "signal:approved". id: of the new run, by default this one's
         with "~" and a number behind it. version: run it with the code of another version, which is replayed first.
-        Children whose ends are recorded are not started again.
+        actor: for the audit. Children whose ends are recorded are not started again.
         Raises: RunNotFound; Conflict where nothing is recorded as `at`; NonDeterminism where the code does not fit.
         """
         history = self.export()
         new, workflow = self._app.forked(history, at, id, version)
-        started = self._app.store.run(self._here(fork(new, history, at)))
+        started = self._app.store.run(self._here(fork(new, history, at, actor)))
         self._told(None)
         return RunHandle(self._app, new.key, new.workflow, started.job_id, True, workflow.returns)
 
-    async def afork(self, at: str, *, id: str | None = None, version: int | None = None) -> RunHandle[Any]:
+    async def afork(
+        self, at: str, *, id: str | None = None, version: int | None = None, actor: str | None = None
+    ) -> RunHandle[Any]:
         """The async twin of `fork`."""
         history = await self.aexport()
         new, workflow = self._app.forked(history, at, id, version)
-        started = await self._app.store.arun(self._here(fork(new, history, at)))
+        started = await self._app.store.arun(self._here(fork(new, history, at, actor)))
         self._told(None)
         return RunHandle(self._app, new.key, new.workflow, started.job_id, True, workflow.returns)
 

@@ -6,17 +6,14 @@ import json
 from typing import Any
 
 from holdfast import runs
-from holdfast.admin.recording import record
 from holdfast.dashboard.actions.base import Input, Outcome, Pairs, Preview
 from holdfast.dashboard.actions.which import again
 from holdfast.dashboard.talk import Talk
 from holdfast.dashboard.visit import Visit
 from holdfast.errors import ConfigError
-from holdfast.flow import Steps, flow
-from holdfast.placing import where_id_is
-from holdfast.runs import Letter, RunView
+from holdfast.runs import RunView
 from holdfast.values.ids import new_id
-from holdfast.workflows import letter, stop_letter
+from holdfast.workflows import letter, send_by_hand, stop_letter
 from holdfast.workflows import resume as resume_run
 
 
@@ -40,7 +37,7 @@ def preview_cancel(visit: Visit) -> Talk[Preview]:
 
 def cancel(visit: Visit) -> Talk[Outcome]:
     key, workflow = _named(visit)
-    yield from visit.act(_sent(key, workflow, stop_letter(), "run_cancel", visit.actor))
+    yield from visit.act(send_by_hand(key, stop_letter(), workflow, visit.actor, "run_cancel"))
     return Outcome(f"{key} was asked to stop", links=_links(visit))
 
 
@@ -62,20 +59,8 @@ def signal(visit: Visit) -> Talk[Outcome]:
     name, said = visit.said.one("name"), visit.said.one("payload")
     once = visit.said.one("once") or None
     sent = letter(name, _json(said) if said else None, once, limit=visit.setting.store.options.payload_limit)
-    yield from visit.act(_sent(key, workflow, sent, "run_signal", visit.actor))
+    yield from visit.act(send_by_hand(key, sent, workflow, visit.actor))
     return Outcome(f"signal {name} was sent to {key}", links=_links(visit))
-
-
-@where_id_is
-@flow
-def _sent(key: str, workflow: str | None, sent: Letter, action: str, actor: str) -> Steps[bool]:
-    """Put a letter into the inbox of a run, with its audit line. Safe to repeat: a letter has an id."""
-    view = yield from runs.show(key, workflow).start()
-    new = yield from runs.send(key, sent, workflow, fresh=False)
-    if new:
-        detail = {"run": view.id, "workflow": view.workflow, "signal": sent.name}
-        yield from record(action, actor, [(view.job_id, detail)])
-    return new
 
 
 def _one(visit: Visit) -> Talk[RunView]:
