@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -92,7 +92,7 @@ def _reading(read: Callable[[], Flow[Any]]) -> Asked:
 
 
 async def _metrics(app: Holdfast, _: Dashboard) -> str:
-    """Write what `holdfast metrics` does where no worker has left a sample: the dearest way."""
+    """Write what `holdfast metrics` does where no worker has left a sample: the most expensive way."""
     await app.store.arun(observe.latest())
     sample = await app.store.arun(observe.sample())
     found = Counter(status_of(worker) for worker in await app.store.arun(registry.workers()))
@@ -106,12 +106,12 @@ def _visiting(path: str) -> Asked:
 async def _visit(board: Dashboard, path: str) -> None:
     """Ask for a page as a server would. Raises: RuntimeError for anything but a page."""
     path, _, query = path.partition("?")
-    sent: list[dict[str, Any]] = []
+    sent: list[MutableMapping[str, Any]] = []
 
-    async def receive() -> dict[str, Any]:
+    async def receive() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": b""}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
     headers = [(b"host", b"localhost")]
