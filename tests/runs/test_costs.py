@@ -115,7 +115,10 @@ def test_doctor_names_a_run_whose_journal_is_long(everywhere: Holdfast, monkeypa
     everywhere.signal("long", "more")
     run_due(everywhere)
     [found] = everywhere.store.run(examine.runs())
-    assert (found.severity, found.seen) == ("warning", "the journal of run long has 4 rows, which each claim of it reads")
+    assert (found.severity, found.seen) == (
+        "warning",
+        "the journal of run long has 4 rows, which each claim of it reads",
+    )
     assert "continue_as_new" in found.do
     everywhere.signal("long", "end")
     run_due(everywhere)
@@ -139,17 +142,16 @@ def test_a_run_waits_for_ten_thousand_children_at_a_cost_that_grows_with_their_n
         async with hf_file.worker(concurrency=200, poll=0.1):
             return await handle.aresult(PATIENCE)
 
-    costs = []
+    costs: list[int] = []
     for children in (1_000, 10_000):
         asked.statements.clear()
-        asked.rows.clear()
         assert asyncio.run(main(children)) == sum(range(children))
-        costs.append((asked.statements.total(), asked.rows.total()))
-    (few, few_rows), (many, many_rows) = costs
+        costs.append(asked.statements.total())
+    few, many = costs
     assert {one.status for one in hf_file.runs(workflow="child", limit=10_000)} == {"done"}
-    # Ten times as many, and some for rounds that come with the clock.
+    # Ten times as many, and some that come with the clock; starts, ends and what the parent is told share statements.
     assert many < 15 * few
-    assert many_rows < 15 * few_rows
+    assert many < 10_000
 
 
 def test_runs_share_their_commits(hf_file: Holdfast, asked: Asked) -> None:

@@ -679,6 +679,34 @@ def test_13_a_cancel_reaches_the_children(hf: Holdfast) -> None:
     assert (hf.run("r").status(), hf.run("r/ship").status(), calls) == ("cancelled", "cancelled", ["child stopped"])
 
 
+def test_13_the_ends_of_children_are_heard_however_many_others_are_waited_for(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than are taken at once, and the first of them wait for long."""
+    monkeypatch.setattr("holdfast.runs.TAKEN_AT_ONCE", 5)
+    monkeypatch.setattr("holdfast.runs.inbox.TAKEN_AT_ONCE", 5)
+
+    @hf.workflow
+    async def ship(run: Run, n: int) -> int:
+        if n < 10:
+            await run.signal("go")
+        return n
+
+    @hf.workflow
+    async def order(run: Run) -> list[int]:
+        tasks = [run.child(ship, n) for n in range(30)]
+        found = await asyncio.gather(*tasks[10:])
+        await run.signal("go")
+        return list(found)
+
+    order.start(id="r")
+    run_due(hf, limit=200)
+    assert hf.run("r").get().waits_for != "children"
+    hf.signal("r", "go")
+    run_due(hf, limit=200)
+    assert hf.run("r").result(0) == list(range(10, 30))
+
+
 # 14 start, and what a run is
 
 

@@ -395,10 +395,7 @@ class RunDriver(Transactions):
             while again and not self._closed:
                 self._take_again = False
                 await self._collect()
-                wanted = [Wanted(op.name, op.key, op.kind) for op in self._asked.values() if not op.done]
-                if not self._body.cancelled:
-                    wanted.insert(0, Wanted(CANCEL, "cancel", "cancel"))
-                wanted = wanted[: runs.TAKEN_AT_ONCE]
+                wanted, more = await self._wanted()
                 if not wanted:
                     again = self._take_again
                     continue
@@ -412,9 +409,20 @@ class RunDriver(Transactions):
                     self._linger_until = time.monotonic() + LINGER_SECONDS
                 for row in rows:
                     self._asked.pop(row.key, None)
-                again = self._take_again or len(rows) == len(wanted) > 0
+                again = self._take_again or (more and bool(rows)) or len(rows) == len(wanted)
         finally:
             self._taking = False
+
+    async def _wanted(self) -> tuple[list[Wanted], bool]:
+        """Name what is to be taken next, and tell whether there is more than is taken at once."""
+        wanted = [Wanted(op.name, op.key, op.kind) for op in self._asked.values() if not op.done]
+        if not self._body.cancelled:
+            wanted.insert(0, Wanted(CANCEL, "cancel", "cancel"))
+        if len(wanted) > runs.TAKEN_AT_ONCE:
+            # Of many only what is there: else the first of them, which may wait for long, would hide the others.
+            there = (await self._means.insist(runs.news([self._run]))).get(self._run, set())
+            wanted = [one for one in wanted if one.name in there]
+        return wanted[: runs.TAKEN_AT_ONCE], len(wanted) > runs.TAKEN_AT_ONCE
 
     async def _start_children(self, children: Sequence[Operation]) -> None:
         """Start the runs of children; those that an earlier attempt has started are found."""
