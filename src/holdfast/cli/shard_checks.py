@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.cli.checks import CHECKS, Patient, examine
 from holdfast.cli.render import one_line
+from holdfast.cli.shard_queues import differences, stored_by_shard
 from holdfast.cli.sharding import AWAY, parts
 from holdfast.cli.shared import typed
 from holdfast.cli.stores import Opened, part_of
@@ -15,7 +16,7 @@ from holdfast.dashboard.standing import how_they_stand
 from holdfast.life import merging
 from holdfast.life.findings import Finding
 from holdfast.store import Shards
-from holdfast.store.standing import look
+from holdfast.store.standing import ShardView, look
 
 # What is asked of one shard alone: schedules are in the first, and foreign tables are in none.
 ONCE = ("schedules", "foreign")
@@ -45,3 +46,14 @@ def examine_shards(
         if shards.one_place and check in OF_THE_DATABASE:
             asked &= {min(asked, default=0)}
         yield from merging.findings_by_shard({number: by_shard[number] for number in sorted(asked)})
+        if check == "queues" and check not in skip:
+            yield from _queues(shards, standing)
+
+
+def _queues(shards: Shards, standing: Sequence[ShardView]) -> Iterator[Finding]:
+    """Find queues of which shards have stored different settings."""
+    if any(one.error is not None and not one.away for one in standing):
+        return
+    do = typed("store one for all: `holdfast queues set QUEUE …`, or `holdfast queues adopt APP` for what the code says")
+    for line in differences(stored_by_shard(shards)):
+        yield Finding("queues", "warning", line, do)

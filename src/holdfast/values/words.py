@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 
 
@@ -51,6 +52,12 @@ def one_line(value: object, limit: int = 120) -> str:
 def plural(count: int, singular: str, several: str | None = None) -> str:
     """1 job, 2 jobs."""
     return f"{count:,} {singular if count == 1 else several or singular + 's'}"
+
+
+def shards_named(numbers: Sequence[int]) -> str:
+    """Shard 1, shards 0 and 2."""
+    *first, last = map(str, numbers)
+    return f"shards {', '.join(first)} and {last}" if first else f"shard {last}"
 
 
 def without_application(command: str) -> str:
