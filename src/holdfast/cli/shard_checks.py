@@ -54,6 +54,8 @@ def _queues(shards: Shards, standing: Sequence[ShardView]) -> Iterator[Finding]:
     """Find queues of which shards have stored different settings."""
     if any(one.error is not None and not one.away for one in standing):
         return
-    do = typed("store one for all: `holdfast queues set QUEUE …`, or `holdfast queues adopt APP` for what the code says")
+    do = typed(
+        "store one for all: `holdfast queues set QUEUE …`, or `holdfast queues adopt APP` for what the code says"
+    )
     for line in differences(stored_by_shard(shards)):
         yield Finding("queues", "warning", line, do)

@@ -64,6 +64,7 @@ class Shards(Store):
         first = stores[0]
         super().__init__(first.url, first.options)
         self.stores = list(stores)
+        self.make_files(False)
         # Whether a connection to one of them reaches them all, as with schemas of one database.
         self.one_place = one_place
         self.in_one: Callable[[str], bool] = lambda queue: False
@@ -115,6 +116,11 @@ class Shards(Store):
         for store in self.stores:
             await store.aclose()
         await super().aclose()
+
+    def make_files(self, allowed: bool) -> None:
+        """Say whether files of shards that are not there are made when they are opened; see `founding`."""
+        for store in self.stores:
+            store.makes_file = allowed
 
     def clock_at(self, now: Any) -> None:
         """Set the clock of every shard, for tests."""

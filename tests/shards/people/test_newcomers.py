@@ -1,5 +1,6 @@
 """What somebody meets who tries shards on three files: parts that are not there, left out, or not served."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ import pytest
 from click.testing import Result
 
 from holdfast import Rate, admin, lines
+from holdfast.errors import Conflict, FileRefused
 from holdfast.values.queues import QueueSettings
+from holdfast.values.shards import stamp_of
 from tests.cli.conftest import lines as told_in
 from tests.shards.people.grounds import Shop
 from tests.shards.people.test_cli import APP
@@ -32,6 +35,14 @@ def stored_in(files: Shop) -> list[QueueSettings | None]:
 
 def findings(said: Result, check: str) -> list[tuple[str, str]]:
     return [(one["severity"], one["seen"]) for one in told_in(said) if one["check"] == check]
+
+
+def remove(files: Shop, *numbers: int) -> None:
+    """Take the files of shards away, as if they had never been copied, or the working folder was another."""
+    files.hf.close()
+    for number in numbers:
+        for beside in files.files[number].parent.glob(f"{files.files[number].name}*"):
+            beside.rename(beside.parent / f"gone-{beside.name}")
 
 
 # Settings
@@ -59,3 +70,63 @@ def test_shards_that_have_different_settings_are_named(say: Say, files: Shop) ->
     )
     assert seen in say("queues", "list").stderr
     assert ("warning", seen) in findings(say("doctor", "--json", code=7), "queues")
+
+
+# A file that is not there
+
+
+def test_lists_are_of_the_others_and_say_what_to_do(say: Say, files: Shop) -> None:
+    ids = files.add()
+    remove(files, 1)
+    said = say("jobs", "list", "--json")
+    assert {one["id"] for one in told_in(said)} == {job for job in ids if stamp_of(job) != 1}
+    assert said.stderr.count("shard 1 ") == 1
+    assert "Restore it, or check its path and the working folder" in said.stderr
+    assert not files.files[1].exists()
+
+
+def test_only_a_migration_makes_a_file(say: Say, files: Shop) -> None:
+    remove(files, 1)
+    say("shards", "drain", "2", "--yes", code=4)
+    assert "is not there" in say("queues", "pause", "mail", code=4).stderr
+    files.hf = files.again()
+    with pytest.raises(FileRefused):
+        for _ in range(100):
+            files.hf.handlers["send"].using().enqueue(n=1)
+
+    async def work() -> None:
+        async with files.hf.worker():
+            pass
+
+    asyncio.run(work())
+    assert not files.files[1].exists()
+
+
+def test_no_empty_shard_is_made_in_the_place_of_one_that_has_keys(say: Say, files: Shop) -> None:
+    remove(files, 1)
+    said = say("migrate", "apply", code=6).stderr
+    assert "there is no database file" in said
+    assert "by the map it has 341 buckets of keys. Restore it, or check its URL and the working folder" in said
+    assert "`holdfast migrate apply --new-shard 1 --app sharded:hf`" in said
+    assert not files.files[1].exists()
+    files.hf = files.again()
+    with pytest.raises(Conflict, match="Nothing was made"):
+        files.hf.migrate()
+    assert not files.files[1].exists()
+    assert "the application has shards 0 to 2" in say("migrate", "apply", "--new-shard", "7", code=2).stderr
+    say("migrate", "apply", "--new-shard", "1")
+    assert [one["reachable"] for one in told_in(say("shards", "list", "--json"))] == [True] * 3
+
+
+def test_the_first_shard_is_not_made_anew_either(say: Say, files: Shop) -> None:
+    remove(files, 0)
+    assert "shard 0 (" in say("migrate", "apply", code=6).stderr
+    assert not files.files[0].exists()
+
+
+def test_where_no_file_is_there_a_migration_makes_all(say: Say, files: Shop) -> None:
+    remove(files, 0, 1, 2)
+    said = say("jobs", "list", code=3).stderr
+    assert "`holdfast migrate apply --app sharded:hf` creates it" in said
+    say("migrate", "apply")
+    say("jobs", "list")
