@@ -99,7 +99,7 @@ class OurSchema:
     def check(self) -> str:
         at, todo = self.version(), self._pending()
         if at == 0:
-            raise Failure(f"{self._absent()} Run `holdfast migrate apply`.", Exit.SCHEMA, _database())
+            raise Failure(f"{self._absent()} Run `holdfast migrate apply`.", Exit.SCHEMA, _database(self._store))
         if todo:
             raise SchemaMismatch(at, todo[-1].number)
         return f"The tables are at version {at}, which this holdfast needs."
@@ -189,9 +189,8 @@ def script(store: Store, todo: list[Migration]) -> str:
     return "\n".join(["begin;", *migrate.written(store.dialect.queries, todo), "commit;"])
 
 
-def _database() -> str:
-    url = current().url
-    return f"the database in use is {url}" if url else ""
+def _database(store: Store) -> str:
+    return f"the database in use is {where_of(store)}" if current().url else ""
 
 
 class ForeignSchema:

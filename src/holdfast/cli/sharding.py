@@ -77,8 +77,8 @@ def require_shards(shards: Shards) -> None:
             raise Failure(why, Exit.SCHEMA, "restore it, or check its URL")
         else:
             raise Failure(f"shard {number} ({where_of(shards.stores[number])}): {error}", Exit.SCHEMA)
-    if (known := shards.known) is not None and (why := known.left_out(len(shards.stores))):
-        click.echo(f"note: {why}", err=True)
+    if (known := shards.known) is not None and (short := known.left_out(len(shards.stores))):
+        click.echo(f"note: {short}", err=True)
 
 
 def tell_of(shards: Shards, tell: Callable[[str], None]) -> None:

@@ -196,10 +196,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         try:
             self.context.declared_schedules()
-            # Side by side, because one may be long in coming; and all to their end, before any connection is closed.
-            checks = await asyncio.gather(*(branch.check() for branch in self.branches), return_exceptions=True)
-            for failed in filter(None, checks):
-                raise failed
+            await joints.check(self.branches)
             hooks = await self._resources.start()
             await joints.register(self.branches, registry.beat(self.id, self.describe()))
         except BaseException:

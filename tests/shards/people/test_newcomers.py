@@ -9,9 +9,10 @@ import pytest
 from click.testing import Result
 
 from holdfast import Rate, admin, lines
-from holdfast.errors import Conflict, FileRefused
+from holdfast.errors import ConfigError, Conflict, FileRefused
 from holdfast.values.queues import QueueSettings
 from holdfast.values.shards import stamp_of
+from holdfast.worker import registry
 from tests.cli.conftest import lines as told_in
 from tests.shards.people.grounds import Shop
 from tests.shards.people.test_cli import APP
@@ -72,6 +73,66 @@ def test_shards_that_have_different_settings_are_named(say: Say, files: Shop) ->
     assert ("warning", seen) in findings(say("doctor", "--json", code=7), "queues")
 
 
+def test_a_shard_that_nobody_serves_is_named_while_others_are_served(say: Say, files: Shop) -> None:
+    for number in (0, 2):
+        info = '{"host": "web1", "queues": ["mail"], "kinds": ["send"], "shards": [0, 2]}'
+        files.shards.stores[number].run(registry.beat("web1-1-a", info))
+    [served, missed] = findings(say("doctor", "--json", code=7), "workers")
+    assert served == ("ok", "1 live worker")
+    assert missed == ("warning", "shard 1: no live worker serves it (others serve 0 and 2)")
+    assert "`holdfast worker sharded:hf --serve-shards 1`" in say("doctor", code=7).stdout
+
+
+def test_that_no_worker_lives_is_told_once(say: Say, files: Shop) -> None:
+    files.hf.handlers["send"].using(key="order:1").enqueue(n=1)
+    assert findings(say("doctor", "--json", code=7), "workers") == [("problem", "there is work and no live worker")]
+
+
+def test_a_worker_wants_a_list_of_numbers(files: Shop) -> None:
+    with pytest.raises(ConfigError, match=r"shards: must be a list of whole numbers, as in \[0, 2\]; got '0,2'"):
+        files.hf.worker(shards="0,2")  # type: ignore[arg-type]
+
+
+# The list of shards
+
+
+def test_a_shard_that_is_down_is_listed_so_with_the_reason_below(say: Say, files: Shop) -> None:
+    remove(files, 1)
+    said = say("shards", "list")
+    assert [line.split()[2] for line in said.stdout.splitlines()] == ["STATE", "open", "down", "open"]
+    assert "MOVING" not in said.stdout
+    assert said.stderr.startswith("shard 1 (sqlite:///")
+
+
+def test_a_shard_in_another_place_of_the_list_is_named(run: Any, files: Shop) -> None:
+    first, second, third = (store.url for store in files.shards.stores)
+    said = run("shards", "list", "--shards", f"{first} {third} {second}").stdout
+    assert "is shard 2, listed as 1" in said
+    assert "is shard 1, listed as 2" in said
+
+
+# A list that is too short
+
+
+def test_a_shard_that_is_not_in_the_list_is_missed(run: Any, files: Shop, place: Path) -> None:
+    urls = [store.url for store in files.shards.stores][:2]
+    (place / "shorter.py").write_text(APP.format(said=f"shards={urls!r}"))
+    why = "the map has 3 shards, but this application lists 2: shard 2 is missing (341 buckets). Deploy the whole list."
+    assert ("problem", why) in findings(run("doctor", "--json", "--app", "shorter:hf", code=7), "shards")
+    for command in (("shards", "list"), ("migrate", "apply"), ("jobs", "list")):
+        assert f"note: {why}" in run(*command, "--app", "shorter:hf").stderr
+    assert f"The worker does not start: {why}" in run("worker", "shorter:hf", code=6).stderr
+
+
+def test_a_worker_names_the_shard_without_tables(say: Say, run: Any, files: Shop) -> None:
+    remove(files, 1)
+    files.files[1].touch()
+    said = run("worker", "sharded:hf", code=3).stderr
+    assert "Shard 1 (" in said
+    assert "`holdfast migrate apply --app sharded:hf`" in said
+    assert "shard0.db" not in said
+
+
 # A file that is not there
 
 
@@ -90,9 +151,9 @@ def test_only_a_migration_makes_a_file(say: Say, files: Shop) -> None:
     say("shards", "drain", "2", "--yes", code=4)
     assert "is not there" in say("queues", "pause", "mail", code=4).stderr
     files.hf = files.again()
+    keys = [f"order:{n}" for n in range(10) if files.hf.shard_of(f"order:{n}") == 1]
     with pytest.raises(FileRefused):
-        for _ in range(100):
-            files.hf.handlers["send"].using().enqueue(n=1)
+        files.hf.handlers["send"].using(key=keys[0]).enqueue(n=1)
 
     async def work() -> None:
         async with files.hf.worker():
@@ -122,6 +183,12 @@ def test_the_first_shard_is_not_made_anew_either(say: Say, files: Shop) -> None:
     remove(files, 0)
     assert "shard 0 (" in say("migrate", "apply", code=6).stderr
     assert not files.files[0].exists()
+
+
+def test_doctor_does_not_say_that_files_answer_which_are_not_there(say: Say, files: Shop) -> None:
+    remove(files, 0, 1, 2)
+    [(severity, seen)] = findings(say("doctor", "--json", code=7), "shards")
+    assert (severity, seen[:9]) == ("problem", "0 of 3 an")
 
 
 def test_where_no_file_is_there_a_migration_makes_all(say: Say, files: Shop) -> None:
