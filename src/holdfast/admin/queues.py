@@ -79,7 +79,7 @@ def list_lines(
     ]
 
 
-@on_every(merging.first, lenient=False)
+@on_every(merging.first, stores=True)
 @flow
 def change_queue(
     name: str,
@@ -105,7 +105,7 @@ def change_queue(
     return before, now
 
 
-@on_every(merging.in_all, lenient=False)
+@on_every(merging.in_all, stores=True)
 @flow
 def stop_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list[str]]:
     """Stop lines until somebody starts them, and return the keys of those that were not stopped before.
@@ -119,7 +119,7 @@ def stop_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list
     return stopped
 
 
-@on_every(merging.in_all, lenient=False)
+@on_every(merging.in_all, stores=True)
 @flow
 def start_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list[str]]:
     """Let stopped lines go on, and return the keys of those that were stopped.

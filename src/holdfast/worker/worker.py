@@ -209,7 +209,9 @@ class Worker:
         self._begin()
         if hooks is not None:
             hooks.add_done_callback(self._on_helper_end)
-        self.context.events.emit(events.WorkerStarted(self.id, self.serves, list(self.handlers), self.concurrency))
+        part = self.shards if len(self.shards) < len(self.context.stores.ours) else None
+        begun = events.WorkerStarted(self.id, self.serves, list(self.handlers), self.concurrency, part)
+        self.context.events.emit(begun)
         if self.stopping:
             self.context.events.emit(events.WorkerStopping(self.id, 0, self._why))
 

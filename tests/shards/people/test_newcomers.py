@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from holdfast import Rate, admin, lines
+from holdfast import Holdfast, Rate, admin, events, lines
 from holdfast.errors import ConfigError, Conflict, FileRefused
 from holdfast.values.queues import QueueSettings
 from holdfast.values.shards import stamp_of
@@ -109,6 +109,54 @@ def test_a_shard_in_another_place_of_the_list_is_named(run: Any, files: Shop) ->
     said = run("shards", "list", "--shards", f"{first} {third} {second}").stdout
     assert "is shard 2, listed as 1" in said
     assert "is shard 1, listed as 2" in said
+
+
+def test_workers_are_listed_with_the_shards_that_they_serve(say: Say, files: Shop) -> None:
+    for number in (0, 2):
+        files.shards.stores[number].run(registry.beat("web1-1-a", '{"host": "web1", "shards": [0, 2]}'))
+    assert say("workers", "list").stdout.splitlines()[1].endswith("0, 2")
+
+
+def test_a_worker_says_which_shards_it_serves(files: Shop) -> None:
+    started: list[events.WorkerStarted] = []
+    files.hf.on(events.WorkerStarted, started.append)
+
+    async def work() -> None:
+        async with files.hf.worker(shards=[0, 2]):
+            pass
+        async with files.hf.worker():
+            pass
+
+    asyncio.run(work())
+    assert [one.shards for one in started] == [[0, 2], None]
+
+
+# Changes
+
+
+def test_what_cannot_be_drained_or_is_not_there_is_refused_at_once(say: Say, files: Shop) -> None:
+    assert "Shard 0 is not drained" in say("shards", "drain", "0", "--dry-run", code=6).stderr
+    assert "Shard 0 is not drained" in say("shards", "drain", "0", code=6).stderr
+    assert "there is no shard 5; the application has 0 to 2" in say("shards", "drain", "5", "--dry-run", code=2).stderr
+    said = say("shards", "move", "--key", "a", "--to", "9", "--dry-run", code=2).stderr
+    assert "--to: there is no shard 9; the application has 0 to 2" in said
+
+
+def test_a_change_that_one_shard_has_not_heard_of_is_told(say: Say, files: Shop) -> None:
+    files.add()
+    remove(files, 1)
+    for command in (("set", "mail", "--concurrency", "5"), ("pause", "mail"), ("resume", "mail")):
+        said = say("queues", *command, code=4).stderr
+        assert "error: Stored in shards 0 and 2; shard 1 (sqlite:///" in said
+        assert "does not answer: say the same again when it is back" in said
+    said = say("jobs", "cancel", "--kind", "send", "--yes", code=4).stderr
+    assert "error: Nothing was done: shard 1 (sqlite:///" in said
+
+
+def test_words_that_name_no_shards_are_refused(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SHARDS", "three")
+    with pytest.raises(ConfigError, match="HOLDFAST_SHARDS: must be a number, or URLs separated by spaces; got 'three"):
+        Holdfast()
 
 
 # A list that is too short
