@@ -33,7 +33,12 @@ def examine_shards(
     found: dict[int, list[Finding]] = {}
     served: set[int] = set()
     for number, (_, store) in enumerate(parts(shards)):
-        without = (*skip, *(ONCE if number else ()), *(OF_THE_DATABASE if number and shards.one_place else ()))
+        without = (
+            *skip,
+            "shards",
+            *(ONCE if number else ()),
+            *(OF_THE_DATABASE if number and shards.one_place else ()),
+        )
         if not standing[number].away:
             try:
                 patient = Patient(part_of(at, store), lag, long)

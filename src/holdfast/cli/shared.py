@@ -317,13 +317,15 @@ def require_tables(store: Store) -> None:
     Asks once: a person waits, and sees at once that the database is down.
     """
     from holdfast.cli.sharding import require_shards
-    from holdfast.store import Shards, migrate
+    from holdfast.store import Shards, migrate, shard_map
 
     if isinstance(store, Shards):
         require_shards(store)
         return
     require_file(store)
     store.run_once(migrate.check(store.schema_version))
+    if (stored := store.run_once(shard_map.read())) is not None and (why := stored.not_alone):
+        click.echo(f"note: {why} or --shards", err=True)
 
 
 def require_file(store: Store, name: str = "") -> None:

@@ -14,7 +14,7 @@ from holdfast.values.queues import QueueSettings
 from holdfast.values.shards import stamp_of
 from holdfast.worker import registry
 from tests.cli.conftest import lines as told_in
-from tests.shards.people.grounds import Shop
+from tests.shards.people.grounds import Shop, declare
 from tests.shards.people.test_cli import APP
 
 Say = Callable[..., Result]
@@ -160,6 +160,25 @@ def test_words_that_name_no_shards_are_refused(run: Any, monkeypatch: pytest.Mon
 
 
 # A list that is too short
+
+
+def test_a_shard_that_is_taken_for_all_is_told(
+    run: Any, files: Shop, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, why = files.shards.stores[1].url, "this database is shard 1 of 3: name all in shards="
+    assert findings(run("doctor", "--json", "--url", url, code=7), "shards") == [("problem", why)]
+    assert f"note: {why} or --shards" in run("jobs", "list", "--url", url).stderr
+    hf = declare(Holdfast(url))
+
+    async def work() -> None:
+        async with hf.worker():
+            pass
+        await hf.aclose()
+
+    asyncio.run(work())
+    assert [record.message for record in caplog.records if why in record.message] == [
+        f"{why}; this worker serves that shard alone"
+    ]
 
 
 def test_a_shard_that_is_not_in_the_list_is_missed(run: Any, files: Shop, place: Path) -> None:
