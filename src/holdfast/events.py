@@ -27,6 +27,7 @@ class WorkerStarted(Event, frozen=True):
     queues: Sequence[str]
     kinds: Sequence[str]
     concurrency: int
+    shards: Sequence[int] | None = None
 
 
 class WorkerStopping(Event, frozen=True):

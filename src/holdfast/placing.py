@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from holdfast.flow import Flow
+from holdfast.values.words import shards_named
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -33,12 +34,22 @@ class Every(Generic[T]):
 
     lenient: the answers of those shards will do that can be reached. ids: what it is about; where each of them names a
     shard, no other is asked. instead: what each of several shards is asked, where one alone would be asked for less.
+    otherwise: what there is to say where a shard that is needed does not answer and others do.
     """
 
     merge: Callable[[Sequence[T]], T]
     lenient: bool = True
     ids: Sequence[str] = ()
     instead: Flow[T] | None = None
+    otherwise: Literal["", "stored", "nothing"] = ""
+
+    def without(self, where: str, done: Sequence[int]) -> str:
+        """Say what came of it where a shard does not answer, and these have answered."""
+        if not done or not self.otherwise:
+            return f"{where} does not answer"
+        if self.otherwise == "nothing":
+            return f"Nothing was done: {where} does not answer"
+        return f"Stored in {shards_named(done)}; {where} does not answer: say the same again when it is back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +81,13 @@ class Placed(Flow[T]):
 
 
 def on_every(
-    merge: Callable[[Sequence[T]], T], *, lenient: bool = True
+    merge: Callable[[Sequence[T]], T], *, lenient: bool = True, stores: bool = False
 ) -> Callable[[Callable[P, Flow[T]]], Callable[P, Flow[T]]]:
-    """Say of a maker of flows that they belong on every shard."""
-    place = Every(merge, lenient)
+    """Say of a maker of flows that they belong on every shard; `stores`: each keeps what is said, and all of them must.
+
+    lenient: as for `Every`.
+    """
+    place = Every(merge, lenient and not stores, otherwise="stored" if stores else "")
 
     def decorate(make: Callable[P, Flow[T]]) -> Callable[P, Flow[T]]:
         @wraps(make)

@@ -148,7 +148,7 @@ def test_new_keys_go_to_a_new_shard_and_a_drained_one_gets_none(files: Callable[
         change(hf, growing.arrive, [])
     change(hf, growing.add, 1)
     assert 1 in {stamp_of(send.using(key=f"key:{n}").enqueue().id) for n in range(40)}
-    with pytest.raises(ConfigError, match="put a new one at the end"):
+    with pytest.raises(ConfigError, match="Put a new one at the end"):
         change(hf, growing.add, COUNT)
 
 

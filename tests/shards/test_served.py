@@ -62,7 +62,7 @@ def test_a_worker_serves_the_shards_that_it_names_and_no_others(hf: Holdfast) ->
 def test_a_number_that_no_shard_has_is_refused(files: Callable[..., Holdfast], said: Any) -> None:
     hf = files()
     serving(hf, [])
-    with pytest.raises(ConfigError, match=r"shards: must be numbers of its 3 shards, 0 to 2"):
+    with pytest.raises(ConfigError, match=r"shards: (there is no shard|must be a list of whole numbers)"):
         hf.worker(shards=said)
 
 

@@ -184,8 +184,9 @@ def test_a_shard_that_is_added_gets_its_part_of_what_the_others_give_away(tmp_pa
         declared(hf)
         assert parts_of(hf)[:2] == [4, 3]
         assert hf.shards is not None
-        hf.shards.go(dealing.add(hf.shards, 2))
+        hf.shards.go(dealing.add(hf.shards, 2, actor="ann"))
         assert parts_of(hf) == [3, 2, 2]
+        assert {store.run(lines.stored())["calls"].changed_by for store in hf.stores.ours} == {"ann"}
         declared(hf)
         assert parts_of(hf) == [3, 2, 2]
 

@@ -38,7 +38,7 @@ class HeldUp:
         return plain(self)
 
 
-@on_every(merging.any_of, lenient=False)
+@on_every(merging.any_of, stores=True)
 @flow
 def pause(scope: Scope, name: str, actor: str | None, reason: str | None = None) -> Steps[bool]:
     """Have workers claim nothing of a queue, or no jobs of a kind; False where it was paused already.
@@ -56,7 +56,7 @@ def pause(scope: Scope, name: str, actor: str | None, reason: str | None = None)
     return bool(rows)
 
 
-@on_every(merging.any_of, lenient=False)
+@on_every(merging.any_of, stores=True)
 @flow
 def resume(scope: Scope, name: str, actor: str | None) -> Steps[bool]:
     """Let workers claim from a queue, or jobs of a kind, again; False where it was not paused.

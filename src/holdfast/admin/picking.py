@@ -175,7 +175,8 @@ def _among(meant: Filter, ids: Sequence[str]) -> Series[list[LiveJob]]:
 def _looked(
     meant: Filter, limit: int, among: Sequence[str] | None = None, after: str | None = None
 ) -> Every[list[LiveJob]]:
-    return Every(partial(merging.page_by, attrgetter("id"), limit, False), lenient=False, ids=among or ())
+    merge = partial(merging.page_by, attrgetter("id"), limit, False)
+    return Every(merge, lenient=False, ids=among or (), otherwise="nothing")
 
 
 @placed_by(_looked)

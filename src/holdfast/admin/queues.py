@@ -79,27 +79,33 @@ def list_lines(
     ]
 
 
-@on_every(merging.first, lenient=False)
+@on_every(merging.first, stores=True)
 @flow
 def change_queue(
-    name: str, said: Mapping[str, Any], actor: str | None, dry_run: bool = False
+    name: str,
+    said: Mapping[str, Any],
+    actor: str | None,
+    dry_run: bool = False,
+    whole: QueueSettings | None = None,
 ) -> Steps[tuple[QueueSettings, QueueSettings]]:
     """Change what is stored of a queue, and return what was there before and what is there now.
 
+    whole: with shards, what they have stored of it together (`lines.stored`): a shard that no worker has served yet has
+    nothing, and would keep what is said now alone.
     Commits: its own. Raises: ConfigError. After a crash: nothing happened; safe to repeat.
     """
     text(name, "queue", NAME_LENGTH)
     if dry_run:
         there = (yield from lines.stored(name)).get(name)
         before = QueueSettings() if there is None else there.settings
-        return before, (yield from lines.parted(before.changed(**said)))
-    before, now = yield from lines.change(name, said, actor)
+        return before, (yield from lines.parted((whole or before).changed(**said)))
+    before, now = yield from lines.change(name, said, actor, whole=whole)
     detail = {"queue": name, "before": before.to_dict(), "now": now.to_dict()}
     yield from record("queue_settings", actor, [(None, detail)])
     return before, now
 
 
-@on_every(merging.in_all, lenient=False)
+@on_every(merging.in_all, stores=True)
 @flow
 def stop_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list[str]]:
     """Stop lines until somebody starts them, and return the keys of those that were not stopped before.
@@ -113,7 +119,7 @@ def stop_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list
     return stopped
 
 
-@on_every(merging.in_all, lenient=False)
+@on_every(merging.in_all, stores=True)
 @flow
 def start_lines(queue: str, keys: Sequence[str], actor: str | None) -> Steps[list[str]]:
     """Let stopped lines go on, and return the keys of those that were stopped.

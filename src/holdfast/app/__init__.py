@@ -7,7 +7,7 @@ What a worker does belongs to `worker`, what people do by hand to `admin` and `c
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -20,7 +20,7 @@ from holdfast.app.registry import Includes, autodiscover
 from holdfast.app.registry import Registry as Registry
 from holdfast.app.running import Runs
 from holdfast.errors import ConfigError
-from holdfast.store import migrate
+from holdfast.store import founding, migrate
 from holdfast.values.options import Part, WorkerKeywords, only_options, switch
 from holdfast.values.retry import Duration
 from holdfast.values.spelling import spelt
@@ -183,17 +183,19 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
             refresh=refresh,
         )
 
-    def migrate(self) -> list[str]:
+    def migrate(self, *, new_shards: Collection[int] = ()) -> list[str]:
         """Bring Holdfast's own tables to this library's version and return the names of the migrations that ran.
 
-        With shards, in each of them; a new one is told its number.
+        With shards, in each of them; a new one is told its number. One that has keys and is not there, because its file
+        or its tables are gone, is not made anew, unless `new_shards` names it. Raises: Conflict.
         """
         ran: list[str] = []
-        for store in self.stores.ours:
-            with migrate.explained(all_or_nothing=store.dialect.migrates_as_one):
-                ran += [migration.name for migration in store.run(migrate.apply(store.migrations))]
-        if self.shards is not None:
-            self.shards.go(self.shards.set_up())
+        with nullcontext() if self.shards is None else founding.making(self.shards, new_shards):
+            for store in self.stores.ours:
+                with migrate.explained(all_or_nothing=store.dialect.migrates_as_one):
+                    ran += [migration.name for migration in store.run(migrate.apply(store.migrations))]
+            if self.shards is not None:
+                self.shards.go(self.shards.set_up())
         return list(dict.fromkeys(ran))
 
     def close(self) -> None:

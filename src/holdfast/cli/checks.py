@@ -19,7 +19,7 @@ from holdfast.cli.shared import missing_file, typed
 from holdfast.cli.stores import Opened
 from holdfast.errors import DatabaseUnavailable, StoreError
 from holdfast.life.findings import Finding
-from holdfast.store import migrate
+from holdfast.store import migrate, shard_map
 from holdfast.values.views import WorkerInfo
 from holdfast.worker import registry
 from holdfast.worker.registry import status_of
@@ -285,8 +285,11 @@ def foreign(patient: Patient) -> Iterator[Finding]:
 
 
 def shards(patient: Patient) -> Iterator[Finding]:
-    """Nothing: how shards stand is asked of all of them at once (`shard_checks`)."""
-    yield from ()
+    """Find a shard that is taken for all; how several stand is asked of all of them at once (`shard_checks`)."""
+    stored = patient.store.run(shard_map.read())
+    if stored is not None and (why := stored.not_alone):
+        do = "what is enqueued here alone may belong to another shard, and the jobs of the others are not seen"
+        yield Finding("shards", "problem", why, do)
 
 
 # In the order of the runbook: what users feel first.

@@ -12,16 +12,16 @@ from holdfast.values.queues import QueueSettings
 from holdfast.values.shards import ShardMap
 
 
-def add(shards: Shards, number: int, also: Flow[None] | None = None) -> Trips[ShardMap]:
+def add(shards: Shards, number: int, also: Flow[None] | None = None, actor: str | None = None) -> Trips[ShardMap]:
     """Give a shard its part of the keys, and of the limits that are split.
 
     Where it dies between two shards, parts are smaller than they need to be, and not larger; a repeat puts it right.
     Raises: ConfigError, for limits that are too small for one more, too; Conflict.
     """
-    return (yield from growing.add(shards, number, also, lambda planned: _deal(shards, planned, number)))
+    return (yield from growing.add(shards, number, also, lambda planned: _deal(shards, planned, number, actor)))
 
 
-def _deal(shards: Shards, planned: ShardMap, new: int) -> Trips[None]:
+def _deal(shards: Shards, planned: ShardMap, new: int, actor: str | None) -> Trips[None]:
     [answer] = yield [Asked(shards.stores[0], stored())]
     split = {name: one.settings for name, one in value_of(answer).items() if one.settings.is_split}
     if not split:
@@ -31,11 +31,11 @@ def _deal(shards: Shards, planned: ShardMap, new: int) -> Trips[None]:
     # The others first: they have less from now on, and what they give away is the new one's.
     numbers = [number for number in range(len(shards.stores)) if number != new and not shards.is_over(number)]
     for number in (*numbers, new):
-        [answer] = yield [Asked(shards.stores[number], _dealt(split, planned.count))]
+        [answer] = yield [Asked(shards.stores[number], _dealt(split, planned.count, actor))]
         value_of(answer)
 
 
 @flow
-def _dealt(split: Mapping[str, QueueSettings], count: int) -> Steps[None]:
+def _dealt(split: Mapping[str, QueueSettings], count: int, actor: str | None) -> Steps[None]:
     for name in sorted(split):
-        yield from change(name, vars(split[name]), None, count)
+        yield from change(name, vars(split[name]), actor, count)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.render import print_json, print_table
-from holdfast.cli.shared import connection_options, json_option
+from holdfast.cli.schemas import ShardedSchema
+from holdfast.cli.shared import Exit, Failure, connection_options, in_options, json_option
 from holdfast.cli.stores import open_desk, store_option
 
 
@@ -42,19 +43,27 @@ def plan(as_json: bool) -> None:
 
 
 @migrate.command()
+@click.option(
+    "--new-shard", "new_shards", type=int, multiple=True, help="Make this shard anew, empty, although it has keys."
+)
 @store_option
 @connection_options
-def apply() -> None:
+def apply(new_shards: tuple[int, ...]) -> None:
     """Run what is still to run, one migrator at a time; with --store, make these foreign tables.
 
-    On PostgreSQL and SQLite all of it commits, or none.
+    On PostgreSQL and SQLite all of it commits, or none. A shard that has keys and is not there is not made anew, unless
+    --new-shard names it: its jobs may be in a file that was moved, or in a backup.
 
     \b
     Example:
       holdfast migrate apply --url sqlite:///shop.db
       holdfast migrate apply --store pdo:jobs --url sqlite:///shop.db
     """
-    with open_desk("nothing") as at:
+    with open_desk("nothing") as at, in_options():
+        if new_shards:
+            if not isinstance(at.schema, ShardedSchema):
+                raise Failure("--new-shard: there are no shards", Exit.USAGE)
+            at.schema.new = new_shards
         made = list(at.schema.apply())
         for line in made or [at.schema.complete()]:
             click.echo(line)

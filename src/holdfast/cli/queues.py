@@ -14,6 +14,7 @@ from holdfast.cli.names import declared_queues, unknown
 from holdfast.cli.parse import DURATION
 from holdfast.cli.pauses import Asked, Told
 from holdfast.cli.render import Column, moment, print_json, print_notes, print_table
+from holdfast.cli.shard_queues import differences, stored_by_shard, whole_of
 from holdfast.cli.shared import (
     Exit,
     Failure,
@@ -104,9 +105,12 @@ def list_queues(as_json: bool) -> None:
     said = declared()
     with open_store() as store:
         there, paused = store.run(lines.stored()), store.run(jobs.pauses())
+        differ = list(differences(stored_by_shard(store)))
     queues = {one.name: one for one in paused if one.scope == "queue"}
     kinds = [one for one in paused if one.scope == "kind"]
     names = sorted({*there, *said, *queues})
+    for line in differ:
+        click.echo(f"{line}; what was said last is listed. `queues set` or `queues adopt` stores one for all", err=True)
     if as_json:
         print_json(_as_json(name, there.get(name), said.get(name), queues.get(name)) for name in names)
         print_json({"kind": one.name, "paused": one.to_dict()} for one in kinds)
@@ -186,9 +190,10 @@ def set_command(name: str, dry_run: bool, actor: str | None, as_json: bool, **sa
             store.dialect.require_commit_order()
         # Before the change: what is stored of a queue makes it known.
         notes = unknown(store, [("queue", name)], declared_queues(load_app(app)) if (app := current().app_name) else ())
-        before, now = store.run(admin.change_queue(name, given, actor_name(actor), dry_run))
+        whole = whole_of(store, name)
+        before, now = store.run(admin.change_queue(name, given, actor_name(actor), dry_run, whole))
         notes += _of_each_shard(store, name, now)
-    _report({name: (before, now)}, dry_run, as_json)
+    _report({name: (whole or before, now)}, dry_run, as_json)
     print_notes(notes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -12,7 +12,7 @@ from holdfast.cli.render import Column
 from holdfast.cli.sharding import parts, where_of
 from holdfast.cli.shared import Exit, Failure, current, failure_of, missing_file, require_tables
 from holdfast.errors import ForeignTablesMissing, HoldfastError, SchemaMismatch
-from holdfast.store import migrate
+from holdfast.store import founding, migrate
 
 if TYPE_CHECKING:
     from holdfast.foreign import ForeignSource
@@ -99,7 +99,7 @@ class OurSchema:
     def check(self) -> str:
         at, todo = self.version(), self._pending()
         if at == 0:
-            raise Failure(f"{self._absent()} Run `holdfast migrate apply`.", Exit.SCHEMA, _database())
+            raise Failure(f"{self._absent()} Run `holdfast migrate apply`.", Exit.SCHEMA, _database(self._store))
         if todo:
             raise SchemaMismatch(at, todo[-1].number)
         return f"The tables are at version {at}, which this holdfast needs."
@@ -131,6 +131,8 @@ class ShardedSchema:
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
         self._each = [(name, OurSchema(store)) for name, store in parts(shards)]
+        # Those that may be made anew although they have keys.
+        self.new: Collection[int] = ()
 
     def require(self) -> None:
         require_tables(self._shards)
@@ -149,9 +151,12 @@ class ShardedSchema:
         return f"Nothing to run: the tables of {len(self._each)} shards are at version {', '.join(map(str, at))}."
 
     def apply(self) -> Iterator[str]:
-        for name, schema in self._each:
-            yield from (f"{name}: {line}" for line in _told(name, schema.applied))
-        self._shards.go(self._shards.set_up())
+        with founding.making(self._shards, self.new):
+            for name, schema in self._each:
+                yield from (f"{name}: {line}" for line in _told(name, schema.applied))
+            known = self._shards.go(self._shards.set_up())
+        if why := known.left_out(len(self._each)):
+            click.echo(f"note: {why}", err=True)
 
     def script(self, start: str) -> str:
         texts = [(name, schema.script(start)) for name, schema in self._each]
@@ -184,9 +189,8 @@ def script(store: Store, todo: list[Migration]) -> str:
     return "\n".join(["begin;", *migrate.written(store.dialect.queries, todo), "commit;"])
 
 
-def _database() -> str:
-    url = current().url
-    return f"the database in use is {url}" if url else ""
+def _database(store: Store) -> str:
+    return f"the database in use is {where_of(store)}" if current().url else ""
 
 
 class ForeignSchema:

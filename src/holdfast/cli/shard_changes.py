@@ -101,7 +101,7 @@ def add_command(shard: int, dry_run: bool, yes: bool, as_json: bool, actor: str 
     with open_shards() as opened, in_options():
         growing.check_number(opened, shard)
         question = f"Give shard {shard} its part of the keys?"
-        trips = partial(dealing.add, opened, shard)
+        trips = partial(dealing.add, opened, shard, actor=actor_name(actor))
         asked = Asked(dry_run, yes, as_json, actor)
         change(opened, "add", question, lambda known: known.with_shard(shard), trips, asked, shard=shard)
 
@@ -121,7 +121,7 @@ def drain_command(shard: int, dry_run: bool, yes: bool, as_json: bool, actor: st
       holdfast shards drain 1 --app shop:hf
     """
     with open_shards() as opened, in_options():
-        growing.check_number(opened, shard)
+        growing.check_drained(opened, shard)
         question = f"Drain shard {shard}?"
         trips = partial(growing.drain, opened, shard)
         asked = Asked(dry_run, yes, as_json, actor)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import click
+
+from holdfast.cli.shared import Exit, Failure, hidden, missing_file, require_file, typed
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, SchemaMismatch, SchemaMissing, StoreError
-from holdfast.store import Shards, Store, migrate
+from holdfast.store import Shards, Store, founding, migrate
 from holdfast.store.opening import open_shards, said_of_shards
 from holdfast.values.options import StoreOptions
 from holdfast.values.urls import shown
@@ -56,6 +59,28 @@ def checked(shards: Shards) -> dict[int, StoreError]:
     return wrong
 
 
+def require_shards(shards: Shards) -> None:
+    """Raise unless a shard answers, and those that do have their tables; tell of the others, and of a list too short.
+
+    Raises: Failure, which names the shard; as `checked`.
+    """
+    tell_of(shards, lambda line: click.echo(hidden(typed(line)), err=True))
+    if all(map(missing_file, shards.stores)):
+        require_file(shards.stores[0], "shard 0")
+    wrong = checked(shards)
+    gone = shards.go(founding.lost(shards)) if wrong else {}
+    for number, error in wrong.items():
+        if isinstance(error, AWAY):
+            shards.missing(number, error)
+        elif number in gone:
+            why = founding.why_lost(shards, number, gone[number])
+            raise Failure(why, Exit.SCHEMA, "restore it, or check its URL")
+        else:
+            raise Failure(f"shard {number} ({where_of(shards.stores[number])}): {error}", Exit.SCHEMA)
+    if (known := shards.known) is not None and (short := known.left_out(len(shards.stores))):
+        click.echo(f"note: {short}", err=True)
+
+
 def tell_of(shards: Shards, tell: Callable[[str], None]) -> None:
     """Have it told of each shard that does not answer, once: what is in it is missing in what is printed."""
     told: set[int] = set()
@@ -64,6 +89,6 @@ def tell_of(shards: Shards, tell: Callable[[str], None]) -> None:
         if number not in told:
             told.add(number)
             where = where_of(shards.stores[number])
-            tell(f"shard {number} ({where}) does not answer, and is left out: {one_line(error)}")
+            tell(f"shard {number} ({where}) does not answer, and is left out: {one_line(error, 300)}")
 
     shards.missing = note

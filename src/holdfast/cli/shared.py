@@ -32,7 +32,7 @@ from holdfast.values.words import without_application
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.outbox import Route
-    from holdfast.store import Shards, Store
+    from holdfast.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -119,6 +119,8 @@ class Settings:
     imports: tuple[str, ...] = ()
     # The application that was imported last: its URL has become that of the command.
     loaded: str | None = None
+    # Whether it has shards: no URL of one names all of them.
+    sharded: bool = False
     # Where the tables are that --store names: the application may have them in another database than its own.
     in_use: str | None = None
 
@@ -146,7 +148,7 @@ class Settings:
     @property
     def has_shards(self) -> bool:
         """Tell whether the options or the environment speak of shards."""
-        return bool(self.shards or os.environ.get("HOLDFAST_SHARDS", "").strip())
+        return bool(self.sharded or self.shards or os.environ.get("HOLDFAST_SHARDS", "").strip())
 
     def _url(self) -> str | None:
         """Read where the database is, or the first of its shards: what the options say comes first."""
@@ -207,7 +209,8 @@ def _typed(command: str) -> str:
 
 def _with_database(command: str) -> str:
     settings = current()
-    name = settings.app or os.environ.get("HOLDFAST_APP")
+    app = settings.app or (settings.loaded if settings.sharded else None)
+    name = app or os.environ.get("HOLDFAST_APP")
     option = " --app module:attribute" if command.endswith(" --app module:attribute") else ""
     command = command.removesuffix(option)
     if re.search(r"\bAPP\b", command):
@@ -215,8 +218,8 @@ def _with_database(command: str) -> str:
     words = command.split()
     if words[0] in _WITHOUT or {"--app", "--url", name} & set(words):
         return command
-    if settings.app:
-        return f"{command} --app {settings.app}"
+    if app:
+        return f"{command} --app {app}"
     if any(os.environ.get(f"HOLDFAST_{name}") for name in ("URL", "SHARDS", "APP")):
         return command
     # One with a password cannot be shown, so it is left to be typed again.
@@ -323,29 +326,25 @@ def require_tables(store: Store) -> None:
 
     Asks once: a person waits, and sees at once that the database is down.
     """
-    from holdfast.cli.sharding import parts
-    from holdfast.store import Shards, migrate
+    from holdfast.cli.sharding import require_shards
+    from holdfast.store import Shards, migrate, shard_map
 
-    for name, one in parts(store):
-        if missing := missing_file(one):
-            why = f"{name}: there is no database file {missing}" if name else f"there is no database file {missing}"
-            folder = missing.absolute().parent
-            first = "" if folder.is_dir() else f"make the folder {folder}; then "
-            raise Failure(why, Exit.SCHEMA, f"{first}`holdfast migrate apply` creates it")
     if isinstance(store, Shards):
-        _require_shards(store)
-    else:
-        store.run_once(migrate.check(store.schema_version))
+        require_shards(store)
+        return
+    require_file(store)
+    store.run_once(migrate.check(store.schema_version))
+    if (stored := store.run_once(shard_map.read())) is not None and (why := stored.not_alone):
+        click.echo(f"note: {why} or --shards", err=True)
 
 
-def _require_shards(shards: Shards) -> None:
-    from holdfast.cli.sharding import AWAY, checked, tell_of, where_of
-
-    tell_of(shards, lambda line: click.echo(hidden(line), err=True))
-    for number, error in checked(shards).items():
-        if not isinstance(error, AWAY):
-            raise Failure(f"shard {number} ({where_of(shards.stores[number])}): {error}", Exit.SCHEMA)
-        shards.missing(number, error)
+def require_file(store: Store, name: str = "") -> None:
+    """Raise where the file of a store is not there, of a shard by its name."""
+    if missing := missing_file(store):
+        folder = missing.absolute().parent
+        first = "" if folder.is_dir() else f"make the folder {folder}; then "
+        why = f"{name}: there is no database file {missing}" if name else f"there is no database file {missing}"
+        raise Failure(why, Exit.SCHEMA, f"{first}`holdfast migrate apply` creates it")
 
 
 def missing_file(store: Store) -> Path | None:
@@ -379,7 +378,7 @@ def load_app(name: str) -> Holdfast:
             )
     if settings.shards:
         _same_shards(name, found, settings.shards)
-    settings.url, settings.loaded = found.url, name
+    settings.url, settings.loaded, settings.sharded = found.url, name, found.shards is not None
     _urls_in_use.update(store.url for store in found.stores)
     return found
 

@@ -21,6 +21,8 @@ from holdfast.cli.names import declared_queues
 from holdfast.cli.parse import DURATION
 from holdfast.cli.schemas import ForeignSchema
 from holdfast.cli.shared import (
+    Exit,
+    Failure,
     connection_options,
     current,
     did_you_mean,
@@ -28,7 +30,7 @@ from holdfast.cli.shared import (
     load_app,
     require_tables,
 )
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import ConfigError, DatabaseUnavailable
 from holdfast.store import Store, Stores
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ def worker(
     if no_receive:
         options["receive"] = False
     if serve_shards is not None:
-        options["shards"] = _numbers(serve_shards)
+        options["shards"] = _numbers(serve_shards, holdfast.stores.whole)
     if queues is not None:
         options["queues"] = queue_names(queues)
         _warn_of_unknown(options["queues"], declared_queues(holdfast))
@@ -204,12 +206,17 @@ def queue_names(text: str, option: str = "--queues") -> list[str]:
     return names
 
 
-def _numbers(text: str) -> list[int]:
-    """Split 0,2; which of them there are is for the worker to say."""
+def _numbers(text: str, whole: Store) -> list[int]:
+    """Split 0,2. Raises: Failure for a shard that there is not."""
+    from holdfast.worker.joints import served_shards
+
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise click.BadParameter(f"{text!r} must be numbers, as in 0,2", param_hint="--serve-shards")
-    return [int(part) for part in parts]
+    try:
+        return served_shards([int(part) for part in parts], whole)
+    except ConfigError as error:
+        raise Failure(f"--serve-shards: {error.rule}", Exit.USAGE) from error
 
 
 def _warn_of_unknown(queues: list[str], declared: set[str]) -> None:

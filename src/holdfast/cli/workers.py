@@ -17,6 +17,7 @@ from holdfast.cli.shared import (
     open_store,
 )
 from holdfast.life.listing import Drained
+from holdfast.store import Shards
 from holdfast.values.views import WorkerInfo
 from holdfast.worker import draining, registry
 from holdfast.worker.registry import status_of, up
@@ -54,13 +55,24 @@ def list_command(as_json: bool) -> None:
 def list_workers(as_json: bool) -> None:
     with open_store() as store:
         known = store.run(registry.workers())
+        shards = len(store.stores) if isinstance(store, Shards) else 1
     if as_json:
         print_json(plain(worker) | {"status": status_of(worker)} for worker in known)
         return
     columns = [Column("id", whole=True), Column("status", whole=True)]
-    columns += [Column("last beat"), Column("up"), Column("queues")]
-    rows = [(w.id, status_of(w), f"{age(w.silent_for)} ago", age(up(w)), _queues(w.info)) for w in known]
+    columns += [Column("last beat"), Column("up"), Column("queues"), *([Column("shards")] if shards > 1 else [])]
+    rows = [
+        (w.id, status_of(w), f"{age(w.silent_for)} ago", age(up(w)), _queues(w.info), *_shards(w.info, shards))
+        for w in known
+    ]
     print_table(columns, rows, empty="no workers: start one with `holdfast worker APP`")
+
+
+def _shards(info: dict[str, object], count: int) -> tuple[str, ...]:
+    """Name the shards that a worker serves; nothing where it is one store."""
+    served = info.get("shards")
+    part = isinstance(served, list) and len(served) < count
+    return () if count == 1 else (", ".join(map(str, served)) if part and isinstance(served, list) else "all",)
 
 
 def _queues(info: dict[str, object]) -> str:

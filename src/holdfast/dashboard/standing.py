@@ -15,7 +15,7 @@ LONG_ON_THEIR_WAY = timedelta(hours=1)
 
 def how_they_stand(standing: Sequence[ShardView]) -> Iterator[Finding]:
     """Find shards that do not answer, that are not what they are named as, or that go by an old map."""
-    trouble = [*_away(standing), *_misnamed(standing), *_behind(standing)]
+    trouble = [*_away(standing), *_left_out(standing), *_misnamed(standing), *_behind(standing)]
     yield from trouble
     moving = sum(one.moving_in or 0 for one in standing)
     if moving:
@@ -24,12 +24,22 @@ def how_they_stand(standing: Sequence[ShardView]) -> Iterator[Finding]:
         seen = f"{plural(moving, 'bucket')} of keys went to another shard {age(since)} ago, and have not arrived"
         do = "see what keeps these jobs: `holdfast shards list`, `holdfast jobs list --state pending --oldest`"
         yield Finding("shards", "warning" if late else "ok", seen, do if late else "")
-    if not trouble:
+    if not any(one.reachable for one in standing):
+        do = "see why: `holdfast shards list` says it of each; those that are new are made by `holdfast migrate apply`"
+        yield Finding("shards", "problem", f"0 of {len(standing)} answer with tables of this version", do)
+    elif not trouble and all(one.reachable for one in standing):
         yield Finding("shards", "ok", f"all {len(standing)} answer, and go by the same map")
 
 
+def _left_out(standing: Sequence[ShardView]) -> Iterator[Finding]:
+    known = next((one.map for one in standing if one.map is not None), None)
+    if known is not None and (why := known.left_out(len(standing))):
+        do = "name every shard in shards= (or HOLDFAST_SHARDS), in the same order everywhere"
+        yield Finding("shards", "problem", why, do)
+
+
 def _away(standing: Sequence[ShardView]) -> Iterator[Finding]:
-    for one in standing:
+    for one in standing if any(one.reachable for one in standing) else ():
         if one.away:
             do = "see why it does not answer; its jobs wait, those of the others go on"
             yield Finding("shards", "problem", f"shard {one.shard} ({one.where}) is not reached: {one.error}", do)

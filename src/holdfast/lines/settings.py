@@ -95,19 +95,23 @@ def parted(settings: QueueSettings, shards: int = 0) -> Steps[QueueSettings]:
 
 @flow
 def change(
-    name: str, said: Mapping[str, Any], actor: str | None = None, shards: int = 0
+    name: str,
+    said: Mapping[str, Any],
+    actor: str | None = None,
+    shards: int = 0,
+    whole: QueueSettings | None = None,
 ) -> Steps[tuple[QueueSettings, QueueSettings]]:
     """Change what is stored of a queue, and return what was there before and what is there now.
 
     What is leased already counts for limits and lines from now on. Where the queue has no lines any more, everything
     that waits for one is made due. Where its lines go by other rules, every one of them is looked at. `shards` as in
-    `parted`.
+    `parted`. whole: what the shards have stored of the queue together, for one that may have other settings, or none.
     Commits: its own. Raises: ConfigError. After a crash: nothing happened; safe to repeat.
     """
     yield from ask("queue_declare", name=name, settings=PLAIN.to_json(), actor=actor)
     [[text, _, _, tat, _]] = yield from ask("queue_lock", name=name)
     before = QueueSettings.from_json(text)
-    now = yield from parted(before.changed(**said), shards)
+    now = yield from parted((whole or before).changed(**said), shards)
     # What a rate has spent is spent, whatever else is changed.
     kept = tat if now.rate == before.rate else None
     yield from ask("queue_change", name=name, settings=now.to_json(), held=0, tat=kept, actor=actor)

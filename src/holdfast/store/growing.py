@@ -28,13 +28,18 @@ def drain(shards: Shards, number: int, also: Flow[None] | None = None) -> Trips[
 
     Raises: ConfigError, Conflict.
     """
+    check_drained(shards, number)
+    return (yield from _change(shards, lambda known: known.without_shard(number), also))
+
+
+def check_drained(shards: Shards, number: int) -> None:
+    """Raises: ConfigError for a shard that there is not; Conflict for the first."""
     check_number(shards, number)
     if number == 0:
         raise Conflict(
             "Shard 0 is not drained: schedules, messages of brokers and the map of the shards are there. Move its keys "
             "with `holdfast shards move` if it should have less to do."
         )
-    return (yield from _change(shards, lambda known: known.without_shard(number), also))
 
 
 def move(shards: Shards, buckets: Collection[int], number: int, also: Flow[None] | None = None) -> Trips[ShardMap]:
@@ -88,7 +93,7 @@ def check_number(shards: Shards, number: int) -> None:
     """Raises: ConfigError for a shard that the application does not name."""
     if not 0 <= number < len(shards.stores):
         rule = (
-            f"the application names {len(shards.stores)} shards, 0 to {len(shards.stores) - 1}; put a new one at the "
-            "end of shards=, run `holdfast migrate apply`, deploy it everywhere, and then give it keys"
+            f"there is no shard {number}; the application has 0 to {len(shards.stores) - 1}. Put a new one at the end "
+            "of shards=, run `holdfast migrate apply`, deploy it everywhere, and then give it keys"
         )
         raise ConfigError("shard", rule, number)

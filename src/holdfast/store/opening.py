@@ -24,6 +24,9 @@ def said_of_shards(said: int | Sequence[str] | None, url: str | None = None) -> 
     if given is None and url is None:
         words = os.environ.get("HOLDFAST_SHARDS", "").split()
         given = None if not words else int(words[0]) if len(words) == 1 and words[0].isdigit() else words
+        if isinstance(given, list) and not all("://" in word for word in words):
+            rule = "must be a number, or URLs separated by spaces"
+            raise ConfigError("HOLDFAST_SHARDS", rule, " ".join(words))
     rule = "must be a number of schemas of the database (PostgreSQL), or a list of database URLs"
     if given is None or (isinstance(given, int) and not isinstance(given, bool)):
         if given is not None and not 1 <= given <= MOST_SHARDS:

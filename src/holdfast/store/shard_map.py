@@ -21,6 +21,13 @@ class StoredMap(NamedTuple):
     map: ShardMap
     age: timedelta
 
+    @property
+    def not_alone(self) -> str | None:
+        """Say that this is one of several, to those who take it for all; None while all keys are here."""
+        if self.number == 0 and self.map.left_out(1) is None:
+            return None
+        return f"this database is shard {self.number} of {max(self.map.count, self.number + 1)}: name all in shards="
+
 
 @flow
 def read() -> Steps[StoredMap | None]:

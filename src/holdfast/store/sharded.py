@@ -64,6 +64,7 @@ class Shards(Store):
         first = stores[0]
         super().__init__(first.url, first.options)
         self.stores = list(stores)
+        self.make_files(False)
         # Whether a connection to one of them reaches them all, as with schemas of one database.
         self.one_place = one_place
         self.in_one: Callable[[str], bool] = lambda queue: False
@@ -115,6 +116,11 @@ class Shards(Store):
         for store in self.stores:
             await store.aclose()
         await super().aclose()
+
+    def make_files(self, allowed: bool) -> None:
+        """Say whether files of shards that are not there are made when they are opened; see `founding`."""
+        for store in self.stores:
+            store.makes_file = allowed
 
     def clock_at(self, now: Any) -> None:
         """Set the clock of every shard, for tests."""
@@ -317,12 +323,18 @@ class Shards(Store):
         answers = yield [asked._replace(store=self.stores[number]) for number in numbers]
         here = [one for one in answers if not isinstance(one, _AWAY)]
         needed = [
-            one
+            (number, one)
             for number, one in zip(numbers, answers, strict=True)
             if isinstance(one, _AWAY) and not (place.lenient or self.is_over(number))
         ]
-        if not here or needed:
-            raise next(one for one in (*needed, *answers) if isinstance(one, _AWAY))
+        if not here:
+            raise next(one for one in answers if isinstance(one, _AWAY))
+        if needed:
+            number, missed = needed[0]
+            done = [n for n, one in zip(numbers, answers, strict=True) if not isinstance(one, HoldfastError)]
+            said = place.without(f"shard {number} ({redact(self.stores[number].url)})", done)
+            missed.args = (f"{said[0].upper()}{said[1:]}. {missed}",)
+            raise missed
         for number, answer in zip(numbers, answers, strict=True):
             if isinstance(answer, _AWAY):
                 self.missing(number, answer)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from holdfast.errors import DatabaseBusy, DatabaseUnavailable
+from holdfast.errors import DatabaseBusy, DatabaseUnavailable, FileRefused
 from holdfast.flow import Steps, ask, flow, number_of
 from holdfast.store import shard_map
 from holdfast.store.shard_map import StoredMap
 from holdfast.store.sharded import Asked, Shards, Trips
-from holdfast.store.store import Store
+from holdfast.store.store import FILE_MISSING, Store
 from holdfast.values.shards import ShardMap
 from holdfast.values.urls import shown
 from holdfast.values.words import one_line
@@ -43,7 +43,7 @@ class ShardView:
     state: open, or draining, which gets no new work; None where no map was read. buckets: how many it has. moving_in,
     moving_out: buckets that came to it, or left it, and of which there may be live jobs elsewhere, or here. live: its
     live jobs. version: of the map that it has. said: the number that it says it has. error: why it was not read. away:
-    whether it does not answer; else its tables are not there, or not as they should be.
+    whether it does not answer; else its tables are not there, or not as they should be. map: the newest that was read.
     """
 
     shard: int
@@ -59,6 +59,7 @@ class ShardView:
     error: str | None = None
     age: timedelta | None = None
     away: bool = False
+    map: ShardMap | None = None
 
     @property
     def reachable(self) -> bool:
@@ -87,7 +88,7 @@ def absence(store: Store) -> Exception | None:
     """Say that the file of a shard is not there."""
     if store.file is None or store.file.exists():
         return None
-    return FileNotFoundError(f"there is no database file {store.file}")
+    return FileRefused(str(store.file), FILE_MISSING)
 
 
 def views(shards: Shards, answers: Sequence[Standing | Exception]) -> list[ShardView]:
@@ -103,9 +104,9 @@ def newest_map(answers: Sequence[Standing | Exception]) -> ShardMap | None:
 
 def _view(shards: Shards, number: int, answer: Standing | Exception, newest: ShardMap | None) -> ShardView:
     store = shards.stores[number]
-    view = dict(_by_map(number, newest)) if newest is not None else dict[str, Any]()
+    view = dict(_by_map(number, newest)) | {"map": newest} if newest is not None else dict[str, Any]()
     if isinstance(answer, Exception):
-        view |= {"error": one_line(answer), "away": isinstance(answer, DatabaseUnavailable | DatabaseBusy)}
+        view |= {"error": one_line(answer, 300), "away": isinstance(answer, DatabaseUnavailable | DatabaseBusy)}
     else:
         view["live"] = answer.live
         if answer.stored is not None:

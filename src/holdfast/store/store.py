@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.errors import AccessRefused, DatabaseBusy, DatabaseUnavailable, NoIO, StoreError, redact
+from holdfast.errors import AccessRefused, DatabaseBusy, DatabaseUnavailable, FileRefused, NoIO, StoreError, redact
 from holdfast.flow import Flow, Statement, adrive, drive
 from holdfast.store import callers, migrate
 from holdfast.store.connections import AsyncLink, Link
@@ -34,6 +34,10 @@ from holdfast.store.writers import Writer
 from holdfast.values.options import StoreOptions
 
 T = TypeVar("T")
+FILE_MISSING = (
+    "it is not there. Restore it, or check its path and the working folder; if the shard is a new one, "
+    "`holdfast migrate apply` makes it."
+)
 
 
 class Store:
@@ -55,6 +59,8 @@ class Store:
         self.now: datetime | None = None
         self.embedded = self.dialect.embedded
         self._beside = beside
+        # Whether a file that is not there is made when it is opened; that of a shard only by a migration.
+        self.makes_file = True
         # SQLite lets one write at a time: waiting in line here beats its own polling for the lock.
         self._line: Any = threading.RLock() if beside is None else beside._line
         self._left_behind: list[object] = []
@@ -324,7 +330,12 @@ class Store:
 
     def open(self) -> Link:
         """Open a sync connection that belongs to the caller."""
-        return Link(lambda: self.dialect.connect(self.url), self.dialect, self.clock)
+        return Link(self._connect, self.dialect, self.clock)
+
+    def _connect(self) -> Any:
+        if not (self._beside or self).makes_file and self.file is not None and not self.file.exists():
+            raise FileRefused(str(self.file), FILE_MISSING)
+        return self.dialect.connect(self.url)
 
     async def aopen(self, url: str | None = None, name: str = "holdfast") -> AsyncLink:
         """Open an async connection that belongs to the caller."""

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.errors import ConfigError, Conflict
 from holdfast.values.ids import is_id
+from holdfast.values.words import plural, shards_named
 
 # The last digits of an id that was made for a shard say which. Such an id is a UUID of version 8 whose variant digit is
 # b; those of ticks and of jobs that continue others have an 8 there, unless they follow one for a shard.
@@ -91,6 +92,19 @@ class ShardMap:
     def count(self) -> int:
         """How many shards have had keys: one more than the highest number."""
         return 1 + max((*self.owners, *self.moving.values(), *self.closed))
+
+    def left_out(self, listed: int) -> str | None:
+        """Say which shards with keys are not among the first so many; None where all are."""
+        having = {*self.owners, *self.moving.values()}
+        absent = sorted(number for number in having if number >= listed)
+        if not absent:
+            return None
+        buckets = sum(count for number, count in self.shares().items() if number in absent)
+        verb = "is" if len(absent) == 1 else "are"
+        return (
+            f"the map has {1 + max(having)} shards, but this application lists {listed}: {shards_named(absent)} {verb} "
+            f"missing ({plural(buckets, 'bucket')}). Deploy the whole list."
+        )
 
     def open(self, shards: Iterable[int]) -> list[int]:
         """List those of the shards that new work may go to."""

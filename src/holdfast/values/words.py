@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 
 
@@ -58,6 +59,12 @@ def install_hint(extra: str) -> str:
     return (
         f'pip install "holdfast-db[{extra}]" (until the first release: pip install ".[{extra}]" in a clone of Holdfast)'
     )
+
+
+def shards_named(numbers: Sequence[int]) -> str:
+    """Shard 1, shards 0 and 2."""
+    *first, last = map(str, numbers)
+    return f"shards {', '.join(first)} and {last}" if first else f"shard {last}"
 
 
 def without_application(command: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from holdfast.context import Context
 from holdfast.errors import ConfigError, DatabaseBusy, DatabaseUnavailable, redact
+from holdfast.events import log
 from holdfast.flow import Steps
 from holdfast.jobs import pauses
 from holdfast.jobs.source import JobsSource
@@ -181,6 +182,8 @@ class Branch:
         if self.shard is not None:
             shards, number = self.shard
             shards.learn(number, (yield from shard_map.read()))
+        elif self.registers and (whole := (yield from shard_map.read())) is not None and whole.not_alone:
+            log.warning("%s; this worker serves that shard alone", whole.not_alone)
         stored = yield from declare(said)
         return Known(stored, (yield from pauses()), offset)
 

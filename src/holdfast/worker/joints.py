@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, Conflict, SchemaMismatch, SchemaMissing
 from holdfast.flow import Flow
 from holdfast.handlers import Registration
 from holdfast.life.source import Source
@@ -18,6 +18,8 @@ from holdfast.values.options import text
 from holdfast.values.payload import encode_value
 from holdfast.values.queues import QueueSettings
 from holdfast.values.reserved import is_route
+from holdfast.values.urls import shown
+from holdfast.values.words import shards_named
 from holdfast.worker.branch import Branch, Served
 from holdfast.worker.settler import Settler
 from holdfast.worker.work import Ended
@@ -106,10 +108,30 @@ def served_shards(said: Sequence[int] | None, whole: Store) -> list[int]:
         return list(range(max(count, 1)))
     if not count:
         raise ConfigError("shards", "is for an application with shards: this one has a single store", said)
-    strange = [one for one in said if type(one) is not int or not 0 <= one < count]
-    if strange or not said:
-        raise ConfigError("shards", f"must be numbers of its {count} shards, 0 to {count - 1}", strange or said)
+    given: object = said
+    if isinstance(given, str) or not said or not all(type(one) is int for one in said):
+        raise ConfigError("shards", "must be a list of whole numbers, as in [0, 2]", said)
+    if strange := [one for one in said if not 0 <= one < count]:
+        there = shards_named(range(count)).partition(" ")[2]
+        raise ConfigError("shards", f"there is no {shards_named(strange)}; the application has {there}", said)
     return sorted(set(said))
+
+
+async def check(branches: Sequence[Branch]) -> None:
+    """Check the tables on every store that answers.
+
+    Raises: what a branch finds, of a shard by its name; Conflict where the map has more shards than the application.
+    """
+    # Side by side, because one may be long in coming; and all to their end, before any connection is closed.
+    checks = await asyncio.gather(*(branch.check() for branch in branches), return_exceptions=True)
+    for branch, failed in zip(branches, checks, strict=True):
+        if branch.shard is not None and isinstance(failed, SchemaMissing | SchemaMismatch):
+            failed.args = (f"Shard {branch.shard[1]} ({shown(branch.home.url)}): {failed}",)
+        if failed is not None:
+            raise failed
+    for shards in {branch.shard[0] for branch in branches if branch.shard is not None}:
+        if shards.known is not None and (why := shards.known.left_out(len(shards.stores))):
+            raise Conflict(f"The worker does not start: {why}")
 
 
 async def register(branches: Iterable[Branch], beat: Flow[Any]) -> None:

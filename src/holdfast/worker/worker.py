@@ -196,10 +196,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         try:
             self.context.declared_schedules()
-            # Side by side, because one may be long in coming; and all to their end, before any connection is closed.
-            checks = await asyncio.gather(*(branch.check() for branch in self.branches), return_exceptions=True)
-            for failed in filter(None, checks):
-                raise failed
+            await joints.check(self.branches)
             hooks = await self._resources.start()
             await joints.register(self.branches, registry.beat(self.id, self.describe()))
         except BaseException:
@@ -212,7 +209,9 @@ class Worker:
         self._begin()
         if hooks is not None:
             hooks.add_done_callback(self._on_helper_end)
-        self.context.events.emit(events.WorkerStarted(self.id, self.serves, list(self.handlers), self.concurrency))
+        part = self.shards if len(self.shards) < len(self.context.stores.ours) else None
+        begun = events.WorkerStarted(self.id, self.serves, list(self.handlers), self.concurrency, part)
+        self.context.events.emit(begun)
         if self.stopping:
             self.context.events.emit(events.WorkerStopping(self.id, 0, self._why))
 

@@ -10,6 +10,7 @@ from holdfast.dashboard.actions.which import again
 from holdfast.dashboard.talk import Talk
 from holdfast.dashboard.visit import Visit
 from holdfast.errors import ConfigError
+from holdfast.store import Shards
 from holdfast.values.pauses import Scope
 from holdfast.values.queues import QueueSettings, Rate
 from holdfast.values.reserved import is_route
@@ -70,7 +71,10 @@ def limits(visit: Visit) -> Talk[Outcome]:
         said[field] = _read_number(field, visit.said.one(field))
     for field in ("rate", "key_rate"):
         said[field] = _read_rate(field, visit.said.one(field))
-    before, now = yield from visit.act(admin.change_queue(name, said, visit.actor))
+    # A shard that no worker has served yet has nothing stored, and must not keep what is said now alone.
+    there = (yield from visit.look(lines.stored(name))).get(name) if isinstance(visit.setting.store, Shards) else None
+    whole = None if there is None else there.settings
+    before, now = yield from visit.act(admin.change_queue(name, said, visit.actor, whole=whole))
     return Outcome(f"{name}: {now}", [f"before: {before}"], _links(visit, name))
 
 
