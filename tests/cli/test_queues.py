@@ -1,5 +1,6 @@
 """`holdfast queues` and `holdfast lines`."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,22 @@ def test_a_dry_run_stores_nothing(run: Run, app: str, store: Store) -> None:
 def test_wrong_settings_are_wrong_usage(run: Run, app: str, store: Store, words: str) -> None:
     run("queues", "set", "stripe", *words.split(), "--app", app, code=2)
     assert store.run(lines.stored()) == {}
+
+
+def test_the_order_of_commits_can_be_set_by_hand(run: Run, app: str, store: Store) -> None:
+    assert "ordered commit" in run("queues", "set", "orders", "--ordered", "commit", "--app", app).stdout
+    assert store.run(lines.stored())["orders"].settings == QueueSettings(ordered="commit")
+    assert "ordered commit" in run("queues", "list", "--app", app).stdout
+    run("queues", "set", "orders", "--ordered", "yes", "--app", app)
+    assert store.run(lines.stored())["orders"].settings == QueueSettings(ordered=True)
+
+
+def test_the_order_of_commits_is_refused_where_the_database_cannot_keep_it(run: Run, mariadb_url: str) -> None:
+    run("migrate", "apply", "--url", mariadb_url)
+    said = run("queues", "set", "orders", "--ordered", "commit", "--url", mariadb_url, code=2)
+    assert '"commit" needs PostgreSQL or SQLite' in said.stderr
+    with closing(Store(mariadb_url)) as store:
+        assert store.run(lines.stored()) == {}
 
 
 def test_the_list_shows_what_the_code_says_otherwise(run: Run, shop: str, store: Store) -> None:

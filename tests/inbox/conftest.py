@@ -8,12 +8,22 @@ import pytest
 from holdfast.inbox import sqs
 from tests.inbox.feeds import FEEDS, Feed
 from tests.worker.conftest import (  # noqa: F401
+    mariadb_stage,
     migrated_file,
     migrated_mariadb,
+    migrated_mysql,
     migrated_template,
+    mysql_stage,
     pg_stage,
     sqlite_stage,
 )
+from tests.worker.stage import Stage
+
+
+@pytest.fixture
+def stage(sqlite_stage: Stage) -> Stage:  # noqa: F811
+    """The database of most tests; `test_databases` has the others."""
+    return sqlite_stage
 
 
 @pytest.fixture(params=FEEDS, ids=lambda feed: feed.__name__)

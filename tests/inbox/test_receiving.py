@@ -53,60 +53,58 @@ async def until_received(stage: Stage, feed: Feed, count: int) -> None:
     await stage.until_empty()
 
 
-def test_messages_become_jobs_and_are_acknowledged(sqlite_stage: Stage, feed: Feed) -> None:
+def test_messages_become_jobs_and_are_acknowledged(stage: Stage, feed: Feed) -> None:
     seen: list[CloudEvent] = []
-    receive(sqlite_stage, feed.broker(), seen)
+    receive(stage, feed.broker(), seen)
     feed.publish(*(event(n) for n in range(20)))
-    sqlite_stage.work(lambda _: until_received(sqlite_stage, feed, 20))
+    stage.work(lambda _: until_received(stage, feed, 20))
     assert sorted(one.id for one in seen) == sorted(f"event-{n}" for n in range(20))
     assert {(one.source, one.type) for one in seen} == {("/tests", "test.paid")}
     assert sorted(one.data["n"] for one in seen) == [*range(20)]
     assert feed.left() == 0
 
 
-def test_what_was_stored_and_not_acknowledged_comes_again_and_adds_no_second_job(
-    sqlite_stage: Stage, feed: Feed
-) -> None:
+def test_what_was_stored_and_not_acknowledged_comes_again_and_adds_no_second_job(stage: Stage, feed: Feed) -> None:
     seen: list[CloudEvent] = []
     broker = Failing(feed.broker())
-    receive(sqlite_stage, broker, seen)
+    receive(stage, broker, seen)
     feed.publish(*(event(n) for n in range(5)))
 
     async def scene(_: Any) -> None:
-        await sqlite_stage.until(lambda: broker.acknowledged >= 5, "the second delivery")
-        await sqlite_stage.until_empty()
+        await stage.until(lambda: broker.acknowledged >= 5, "the second delivery")
+        await stage.until_empty()
 
-    sqlite_stage.work(scene)
+    stage.work(scene)
     assert sorted(one.id for one in seen) == [f"event-{n}" for n in range(5)]
-    assert sum(one.new for one in sqlite_stage.heard(events.MessagesReceived)) < 5
+    assert sum(one.new for one in stage.heard(events.MessagesReceived)) < 5
     assert feed.left() == 0
 
 
 def test_a_message_that_cannot_be_read_becomes_a_dead_letter_with_its_bytes_and_blocks_nothing(
-    sqlite_stage: Stage, feed: Feed
+    stage: Stage, feed: Feed
 ) -> None:
     seen: list[CloudEvent] = []
-    paid = receive(sqlite_stage, feed.broker(), seen)
+    paid = receive(stage, feed.broker(), seen)
     broken = b'{"specversion":"1.0","id":"1"'
     feed.publish_raw(broken, **{"content-type": "application/cloudevents+json"})
     feed.publish(event(1))
-    sqlite_stage.work(lambda _: until_received(sqlite_stage, feed, 2))
+    stage.work(lambda _: until_received(stage, feed, 2))
     assert [one.id for one in seen] == ["event-1"]
-    [told] = sqlite_stage.heard(events.MessageUnreadable)
-    [row] = sqlite_stage.sql("select id from holdfast_finished where outcome = 'dead'")
-    shown = sqlite_stage.show(row[0])
+    [told] = stage.heard(events.MessageUnreadable)
+    [row] = stage.sql("select id from holdfast_finished where outcome = 'dead'")
+    shown = stage.show(str(row[0]))
     assert base64.b64decode(json.loads(shown.payload)["holdfast-message"]["body_base64"]) == broken
     assert (shown.kind, shown.attempts, shown.last_error["type"]) == (paid.kind, 1, "holdfast.errors.InvalidPayload")
     assert told.position
     assert feed.left() == 0
 
 
-def test_a_message_that_is_not_an_event_is_handed_over_as_one(sqlite_stage: Stage, feed: Feed) -> None:
+def test_a_message_that_is_not_an_event_is_handed_over_as_one(stage: Stage, feed: Feed) -> None:
     seen: list[CloudEvent] = []
-    receive(sqlite_stage, feed.broker(), seen)
+    receive(stage, feed.broker(), seen)
     feed.publish_raw(b'{"n":1}', trace="abc")
     feed.publish_raw(b"not JSON", **{"content-type": "text/plain"})
-    sqlite_stage.work(lambda _: until_received(sqlite_stage, feed, 2))
+    stage.work(lambda _: until_received(stage, feed, 2))
     found = {type(one.data): one for one in seen}
     assert found[dict].data == {"n": 1}
     assert found[bytes].data == b"not JSON"
@@ -115,44 +113,44 @@ def test_a_message_that_is_not_an_event_is_handed_over_as_one(sqlite_stage: Stag
 
 
 def test_a_broker_that_is_away_is_told_of_once_and_waited_for(
-    sqlite_stage: Stage, feed: Feed, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka, "QUIET_SECONDS", 0.1)
     monkeypatch.setattr(kafka, "PROBE_SECONDS", 1.0)
     seen: list[CloudEvent] = []
-    receive(sqlite_stage, feed.broker(), seen)
+    receive(stage, feed.broker(), seen)
     feed.publish(event(1))
 
     async def scene(_: Any) -> None:
-        await until_received(sqlite_stage, feed, 1)
+        await until_received(stage, feed, 1)
         with feed.broker_gate.shut():
-            await sqlite_stage.until_said(events.BrokerLost)
-        await sqlite_stage.until_said(events.BrokerRegained)
+            await stage.until_said(events.BrokerLost)
+        await stage.until_said(events.BrokerRegained)
         await asyncio.to_thread(feed.publish, event(2))
-        await until_received(sqlite_stage, feed, 2)
+        await until_received(stage, feed, 2)
 
-    sqlite_stage.work(scene)
+    stage.work(scene)
     assert [one.id for one in seen] == ["event-1", "event-2"]
-    assert len(sqlite_stage.heard(events.BrokerLost)) == 1
-    assert not sqlite_stage.heard(events.WorkerBroke)
+    assert len(stage.heard(events.BrokerLost)) == 1
+    assert not stage.heard(events.WorkerBroke)
 
 
-def test_another_worker_goes_on_where_one_has_stopped(sqlite_stage: Stage, feed: Feed) -> None:
+def test_another_worker_goes_on_where_one_has_stopped(stage: Stage, feed: Feed) -> None:
     seen: list[CloudEvent] = []
-    receive(sqlite_stage, feed.broker(), seen)
+    receive(stage, feed.broker(), seen)
     for first in (0, 10):
         feed.publish(*(event(n) for n in range(first, first + 10)))
-        sqlite_stage.work(lambda _, first=first: until_received(sqlite_stage, feed, first + 10))
+        stage.work(lambda _, first=first: until_received(stage, feed, first + 10))
     assert sorted(one.data["n"] for one in seen) == [*range(20)]
     assert feed.left() == 0
 
 
 @pytest.mark.parametrize("said", [{"receive": False}, {"queues": ["others"]}], ids=["receive=False", "queues"])
 def test_a_worker_that_does_not_serve_the_queue_or_is_told_not_to_leaves_messages_alone(
-    sqlite_stage: Stage, said: dict[str, Any]
+    stage: Stage, said: dict[str, Any]
 ) -> None:
-    worker = sqlite_stage.hf.worker
-    receive(sqlite_stage, Idle(), [])
+    worker = stage.hf.worker
+    receive(stage, Idle(), [])
     assert len(worker().receptions) == 1
     assert worker(**said).receptions == []
 

@@ -8,17 +8,20 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import jobs
+from holdfast import jobs, lines
 from holdfast.flow import Flow, Statement
 from holdfast.jobs.lanes import Lanes, Start
+from holdfast.lines.leaving import LINE_BITS
 from holdfast.store import Store, migrate
 from holdfast.testing import new_job
+from holdfast.values.queues import QueueSettings
 from holdfast.values.rows import Finish, Lease
 from tests.plans.explain import explain, first_statement, second_statement
 
 pytestmark = pytest.mark.slow
 
 DONE = 20_000
+ORDERED = QueueSettings(ordered=True)
 
 
 @pytest.fixture
@@ -94,3 +97,37 @@ def test_a_plan_does_not_outlive_the_table_that_it_was_made_for(store: Store, mo
 
     [[first]], [[second]] = asyncio.run(main())
     assert second > first
+
+
+def heads(key: str) -> Statement:
+    """What a claim and a settle ask to find the next jobs of a key."""
+    said = {"queue": "mail", "limit": 10, "bits": LINE_BITS, "hold": True, "passing": None, "fair": None}
+    return Statement("line_heads", {**said, "keys": [key]})
+
+
+def run_through(store: Store, count: int, key: str = "hot") -> None:
+    """Enqueue jobs of one key and let them be done, in stints."""
+    store.run(jobs.enqueue_many([new_job(key=key) for _ in range(count)]))
+    while leases := store.run(lines.claim("mail", ORDERED, limit=500)).leases:
+        store.run(jobs.settle([Finish(lease.id, lease.fence, "done") for lease in leases]))
+
+
+def test_one_hot_key_costs_by_its_own_done_jobs_and_other_keys_cost_nothing(store: Store, connection: Any) -> None:
+    """The limit that the guide tells. Measured: 1.3 pages for each done job of the key after 1,000, 1.7 after 2,000."""
+    store.run(lines.declare({"mail": ORDERED}))
+
+    def read(key: str) -> int:
+        return explain(store, connection, heads(key), "force_generic_plan").buffers
+
+    with psycopg.connect(store.url) as idle:
+        idle.execute("set transaction isolation level repeatable read")
+        idle.execute("select count(*) from holdfast_jobs")
+        for done in (1_000, 2_000):
+            run_through(store, 1_000)
+            store.run(jobs.enqueue_many([new_job(key="hot"), new_job(key=f"cold {done}")]))
+            assert read("hot") < 3 * done
+            assert read(f"cold {done}") < 20
+            run_through(store, 0)
+    store.run(jobs.enqueue(new_job(key="hot")))
+    connection.execute("vacuum holdfast_jobs")
+    assert read("hot") < 20, "nothing is left of it when the snapshot is gone"

@@ -11,7 +11,7 @@ from holdfast.store import Store
 from holdfast.testing import Look, failure, new_job
 from holdfast.values.queues import QueueSettings
 from holdfast.values.rows import Finish, Lease
-from tests.races.stepping import PATIENCE, blocked, on_postgres, stepped
+from tests.races.stepping import PATIENCE, blocked, stepped
 
 ORDERED = QueueSettings(ordered=True)
 ONE = QueueSettings(concurrency=1)
@@ -212,11 +212,13 @@ def test_a_job_that_is_cancelled_by_hand_while_a_claim_leases_it_is_gone_or_leas
     assert sum(held(look).values()) == len([row for row in look.live() if row.state == "leased"])
 
 
-@on_postgres
 def test_producers_in_opposite_orders_of_keys_do_not_wait_for_each_other(pg: Store) -> None:
     pg.run(lines.declare({"mail": ORDERED}))
     orders = ([new_job(key="a"), new_job(key="b")], [new_job(key="b"), new_job(key="a")])
-    with stepped(pg, jobs.enqueue_many(orders[0])) as one, stepped(pg, jobs.enqueue_many(orders[1])) as other:
+    with (
+        stepped(pg, jobs.enqueue_many(orders[0], fresh=True)) as one,
+        stepped(pg, jobs.enqueue_many(orders[1], fresh=True)) as other,
+    ):
         one.rest()
         other.rest()
         one.commit()

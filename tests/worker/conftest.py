@@ -11,6 +11,7 @@ from holdfast.store.dialects import SCHEMA_VERSION
 from holdfast.worker import streaks
 from tests.servers import MariaDB, MySQL, Postgres
 from tests.worker.asking import Asker
+from tests.worker.looks import Looks
 from tests.worker.processes import Crew, crew_on
 from tests.worker.stage import Stage
 
@@ -89,6 +90,12 @@ def stage(request: pytest.FixtureRequest) -> Stage:
 def crew(stage: Stage, tmp_path: Path) -> Iterator[Crew]:
     with crew_on(stage, tmp_path) as crew:
         yield crew
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    """What workers look at about once a second: settings of queues, and pauses."""
+    return Looks(monkeypatch)
 
 
 @pytest.fixture(params=["slow", "quick"])

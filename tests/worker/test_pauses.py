@@ -18,6 +18,7 @@ from holdfast.worker import Worker, pauses, suspects
 from holdfast.worker.holdings import apart
 from holdfast.worker.rounds import give_back
 from holdfast.worker.rounds.settings import Settings
+from tests.worker.looks import Looks
 from tests.worker.stage import Stage
 
 
@@ -55,15 +56,18 @@ def leased(stage: Stage) -> int:
 
 @pytest.mark.parametrize("ring", [False, True], ids=["alone", "ring"])
 def test_a_paused_queue_is_not_claimed_from_while_another_is_and_a_resume_runs_everything(
-    stage: Stage, ring: bool
+    stage: Stage, ring: bool, looks: Looks
 ) -> None:
     two = Two(stage)
+    looks.until(two.hf, events.QueuePaused)
 
     async def body(worker: Worker) -> None:
         two.add(0)
         await stage.until(lambda: len(two.ran) == 2)
         assert await two.hf.apause("mail", reason="the provider is down", actor="ann")
+        before = looks.now()
         [told] = await stage.until_said(events.QueuePaused)
+        assert looks.saw_it_at_once(before)
         assert (told.worker, told.queue, told.by, told.reason) == (worker.id, "mail", "ann", "the provider is down")
         # A claim that was under way takes this one along: those behind it know of the pause.
         two.load.enqueue(1)
@@ -83,13 +87,17 @@ def test_a_paused_queue_is_not_claimed_from_while_another_is_and_a_resume_runs_e
     assert sorted(two.ran[5:]) == ["mail 1", "mail 2", "mail 3"]
 
 
-def test_a_pause_counts_for_all_workers(stage: Stage) -> None:
+def test_a_pause_counts_for_all_workers(stage: Stage, looks: Looks) -> None:
     two, other = Two(stage), Two(stage, stage.app())
+    for one in (two, other):
+        looks.until(one.hf, events.QueuePaused)
 
     async def body(_: Worker) -> None:
         async with other.hf.worker(poll=0.05):
             await two.hf.apause("mail")
+            before = looks.now()
             await stage.until_said(events.QueuePaused, 2)
+            assert looks.saw_it_at_once(before)
             two.add(1, 2, 3)
             await stage.until(lambda: len(two.ran) + len(other.ran) == 3)
             # A claim that was under way goes back.

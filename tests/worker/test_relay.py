@@ -221,6 +221,21 @@ def test_no_more_bytes_are_held_than_the_route_says(stage: Stage) -> None:
     assert max(inbox.calls) <= 2
 
 
+def open_transactions(stage: Stage) -> int:
+    """Count the transactions that others have open in this database."""
+    if stage.url.startswith("mysql"):
+        asked = (
+            "select count(*) from information_schema.innodb_trx t"
+            " join information_schema.processlist p on p.id = t.trx_mysql_thread_id where p.db = database()"
+        )
+    else:
+        asked = (
+            "select count(*) from pg_stat_activity where datname = current_database() and xact_start is not null"
+            " and backend_type = 'client backend' and pid <> pg_backend_pid()"
+        )
+    return int(stage.sql(asked)[0][0])
+
+
 def test_nothing_is_locked_while_a_sink_is_called(stage: Stage) -> None:
     hf, inbox = stage.hf, Inbox()
     hf.route("#", to=inbox, name="all", ordered=True)
@@ -229,6 +244,9 @@ def test_nothing_is_locked_while_a_sink_is_called(stage: Stage) -> None:
     async def body(worker: Worker) -> None:
         inbox.hold = asyncio.Event()
         await stage.until(lambda: inbox.calls)
+        # Rounds have transactions of their own, for a moment; one of the call would stay.
+        if not stage.is_sqlite:
+            await stage.until(lambda: open_transactions(stage) == 0, "no transaction is open")
         await asyncio.wait_for(
             asyncio.to_thread(stage.sql, "update holdfast_jobs set progress = '1' where id = ?", event.id), 20
         )

@@ -49,6 +49,14 @@ def test_a_process_delivers_events_and_ends_well_at_sigterm(sqlite_stage: Stage,
     assert sorted(arrived.read_text().split()) == sorted(ids)
 
 
+@pytest.mark.parametrize("command", ["relay", "worker"])
+def test_tables_of_another_version_stop_a_relay(sqlite_stage: Stage, tmp_path: Path, command: str) -> None:
+    sqlite_stage.sql("update holdfast_meta set value = '999' where key = 'schema_version'")
+    process = start(sqlite_stage, tmp_path / "arrived", command, APP)
+    said, _ = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 3, said
+
+
 def test_without_its_relay_a_worker_of_routes_alone_has_nothing_to_do(sqlite_stage: Stage, tmp_path: Path) -> None:
     process = start(sqlite_stage, tmp_path / "arrived", "worker", APP, "--no-relay")
     said, _ = process.communicate(timeout=DEADLINE)

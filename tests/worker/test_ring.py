@@ -2,14 +2,21 @@
 
 import asyncio
 from collections import defaultdict
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from holdfast import events
+from holdfast.store import Store
+from holdfast.testing import Clock
 from holdfast.values.ids import bucket
 from holdfast.values.ring import Ring
-from holdfast.worker import registry
+from holdfast.worker import Worker, registry
+from holdfast.worker.rounds import ring
 from tests.worker.stage import Stage
 
+IN_RING = '{"ring": true}'
 KEYS = [f"order:{n}" for n in range(40)]
 
 
@@ -41,9 +48,9 @@ def test_each_key_is_run_by_the_worker_that_owns_its_bucket(stage: Stage) -> Non
             await app.aclose()
 
     asyncio.run(scene())
-    ring = Ring(worker.id for worker in workers)
+    owners = Ring(worker.id for worker in workers)
     # What a slow machine lets lie for ten seconds is anyone's; that would show as another owner.
-    assert ran == {key: {ring.owner(bucket(key))} for key in KEYS}
+    assert ran == {key: {owners.owner(bucket(key))} for key in KEYS}
     assert len(set().union(*ran.values())) == 3
 
 
@@ -85,6 +92,32 @@ def test_a_worker_that_leaves_hands_its_buckets_over(stage: Stage) -> None:
         await stage.hf.aclose()
 
     asyncio.run(scene())
+
+
+def test_a_silent_member_and_one_that_drains_are_out_of_the_ring(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    @stage.hf.job
+    async def act(key: str) -> None: ...
+
+    def members() -> int:
+        told = stage.heard(events.RingMoved)
+        return told[-1].workers if told else 0
+
+    with closing(Store(stage.url)) as past:
+        Clock(past).now = datetime.now(UTC) - ring.SILENT_AFTER - timedelta(seconds=1)
+        past.run(registry.beat("silent", IN_RING))
+    for name in ("drains", "falls silent"):
+        stage.run(registry.beat(name, IN_RING))
+
+    async def body(_: Worker) -> None:
+        await stage.until(lambda: members() == 3, "itself and two that live")
+        await asyncio.to_thread(stage.run, registry.mark("drains", "draining"))
+        await stage.until(lambda: members() == 2, "the one that drains has left")
+        monkeypatch.setattr(ring, "SILENT_AFTER", timedelta(0))
+        await stage.until(lambda: members() == 1, "the one that fell silent has left")
+
+    stage.work(body, ring=True)
+    assert [one.workers for one in stage.heard(events.RingMoved)] == [3, 2, 1]
+    assert stage.heard(events.RingMoved)[-1].owned == 1024
 
 
 def test_a_worker_outside_of_the_ring_owns_nothing_of_it_and_takes_everything(stage: Stage) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Cancel, Fatal, Holdfast, Job, Rate, Retry, events, jobs, lines
 from holdfast.worker import Worker
+from tests.worker.looks import Looks
 from tests.worker.stage import Stage
 
 
@@ -365,7 +366,7 @@ def test_stored_settings_win_and_the_worker_says_so(stage: Stage) -> None:
     stage.work(body)
 
 
-def test_changed_settings_count_within_a_second_without_a_restart(stage: Stage) -> None:
+def test_changed_settings_count_from_the_next_look_without_a_restart(stage: Stage, looks: Looks) -> None:
     hf, inside, most = stage.hf, set(), []
     go = asyncio.Event()
 
@@ -377,12 +378,15 @@ def test_changed_settings_count_within_a_second_without_a_restart(stage: Stage) 
 
     hf.queue("stripe", concurrency=1)
     hf.enqueue_many(act.bind(n=n) for n in range(4))
+    looks.until(hf, events.QueueSettingsChanged)
 
     async def body(_: Worker) -> None:
         await stage.until(lambda: len(inside) == 1)
         await asyncio.to_thread(stage.run, lines.change("stripe", {"concurrency": 3}))
+        before = looks.now()
         await stage.until(lambda: len(inside) == 3)
         await stage.until_said(events.QueueSettingsChanged)
+        assert looks.saw_it_at_once(before)
         go.set()
         await stage.until_empty()
 

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import Retry, events
 from holdfast.errors import DatabaseUnavailable
+from holdfast.sinks import Function
 from holdfast.store import Store
 from holdfast.store.dialects.mysql.waker import MysqlWatcher
 from holdfast.store.dialects.postgres.waker import PostgresListener
@@ -23,13 +24,23 @@ from holdfast.values.options import StoreOptions
 from holdfast.worker import Worker
 from tests.proxy import Proxy
 from tests.servers import MariaDB
-from tests.worker.stage import Stage
+from tests.worker.stage import DEADLINE, Stage
 
 ENQUEUE = """
 import sys
 from holdfast import Holdfast
 with Holdfast(sys.argv[1]) as hf:
     hf.enqueue("act", {}, check=False)
+"""
+
+PUBLISH = """
+import sys
+import psycopg
+from holdfast import Holdfast
+from holdfast.sinks import Function
+with Holdfast(sys.argv[1]) as hf, psycopg.connect(sys.argv[1]) as connection:
+    hf.route("order.*", to=Function(print), name="orders", ordered=True)
+    hf.publish("order.created", 1, key="order:1", tx=connection if sys.argv[2] == "tx" else None)
 """
 
 
@@ -55,6 +66,25 @@ def test_another_process_wakes_an_idle_worker_at_once(stage: Stage) -> None:
     began = time.monotonic()
     stage.work(body, poll=60)
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.usefixtures("sleepy")
+@pytest.mark.parametrize("how", ["own", "tx"])
+def test_a_publish_of_another_process_wakes_an_idle_relay(pg_stage: Stage, how: str) -> None:
+    """No poll comes before the test gives up: only the notification of the publish can bring the event."""
+    stage, got = pg_stage, []
+    stage.hf.route("order.*", to=Function(got.append), name="orders", ordered=True)
+    told = [sys.executable, "-c", PUBLISH, stage.url, how]
+
+    async def scene() -> None:
+        async with stage.hf.relay(poll=10 * DEADLINE):
+            for count in (1, 2):
+                await asyncio.to_thread(subprocess.run, told, check=True, stdin=subprocess.DEVNULL)
+                await stage.until(lambda count=count: len(got) == count, f"event {count}")
+                await stage.until_empty()
+        await stage.hf.aclose()
+
+    asyncio.run(scene())
 
 
 @pytest.mark.usefixtures("sleepy")

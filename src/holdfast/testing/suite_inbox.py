@@ -1,4 +1,4 @@
-"""What happens once: the job of a message, and an effect that is recorded with its key."""
+"""What happens once: the job of a message, and an effect that is recorded with its key. How far a stream was read."""
 
 from __future__ import annotations
 
@@ -84,6 +84,39 @@ def test_each_handler_of_a_message_counts_for_itself(do: Do, clock: Clock, look:
 
 def test_source_and_id_of_a_message_do_not_run_together() -> None:
     assert received_key("a b", "c") != received_key("a", "b c")
+
+
+@flow
+def _noted(name: str, offset: int, job: NewJob, *, fails: bool = False) -> Steps[None]:
+    """Store a message and how far its stream was received, as a worker does."""
+    yield from jobs.note_position(name, offset)
+    yield from jobs.enqueue(job)
+    if fails:
+        raise ValueError("the batch failed")
+
+
+def test_the_position_of_a_stream_commits_with_its_messages_or_not_at_all(do: Do, clock: Clock, look: Look) -> None:
+    name = jobs.position_name("paid", new_id())
+    with pytest.raises(ValueError, match="the batch failed"):
+        do(_noted(name, 7, new_job(), fails=True))
+    assert (do(jobs.position(name)), look.live()) == (None, [])
+    do(_noted(name, 7, new_job()))
+    assert (do(jobs.position(name)), len(look.live())) == (7, 1)
+
+
+def test_the_position_of_a_stream_never_goes_back(do: Do, clock: Clock) -> None:
+    name = jobs.position_name("paid", new_id())
+    for offset, known in ((9, 9), (10, 10), (2, 10), (10**18, 10**18), (11, 10**18)):
+        do(_noted(name, offset, new_job()))
+        assert do(jobs.position(name)) == known
+
+
+def test_each_handler_has_a_position_of_its_own_in_each_stream(do: Do, clock: Clock) -> None:
+    streams = new_id(), new_id()
+    names = [jobs.position_name(kind, stream) for kind in ("paid", "count") for stream in streams]
+    for offset, name in enumerate(names):
+        do(_noted(name, offset, new_job()))
+    assert [do(jobs.position(name)) for name in names] == [0, 1, 2, 3]
 
 
 def test_an_effect_is_first_once(do: Do, clock: Clock) -> None:

@@ -123,6 +123,34 @@ def test_a_cancelled_job_that_is_replayed_comes_back_to_its_place(do: Do, clock:
     assert ran + drain(do) == [one for one in (*ran, first, second, third, fourth, *fifth) if one]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [ORDERED, BOTH, QueueSettings(concurrency=9), QueueSettings(fair=True), QueueSettings(key_concurrency=2)],
+    ids=str,
+)
+def test_lines_and_limits_leave_jobs_of_other_buckets_until_they_are_overdue(
+    do: Do, clock: Clock, settings: QueueSettings
+) -> None:
+    def claimed() -> list[str]:
+        return ids(take(do, 9, settings, buckets=[3, 5], overdue_ms=10_000))
+
+    say(do, settings)
+    [ours], [theirs], [anyones] = add(do, "a", bucket=3), add(do, "b", bucket=4), add(do, None)
+    assert sorted(claimed()) == sorted([ours, anyones])
+    clock.advance(9.999)
+    assert claimed() == []
+    clock.advance(0.002)
+    assert claimed() == [theirs]
+
+
+def test_lines_are_claimed_for_no_bucket_when_they_are_overdue(do: Do, clock: Clock) -> None:
+    say(do, ORDERED)
+    [theirs], [anyones] = add(do, "b", bucket=4), add(do, None)
+    assert ids(take(do, 9, buckets=[], overdue_ms=10_000)) == [anyones]
+    clock.advance(11)
+    assert ids(take(do, 9, buckets=[], overdue_ms=10_000)) == [theirs]
+
+
 def test_long_and_short_lines_are_read_in_their_order(do: Do, clock: Clock) -> None:
     say(do, ORDERED)
     long = add(do, *["long"] * 40)
