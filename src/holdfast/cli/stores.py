@@ -266,6 +266,6 @@ def _settings(kind: str, known: Mapping[str, Callable[[str], Any]], query: str) 
 
 def transport_named(store: Store, engine: str) -> Transport:
     """Find the tables of an engine of remote steps that is called by their prefix. Raises: ConfigError."""
-    from holdfast.foreign.durable.engine import tables_of
+    from holdfast.foreign.kinds import transport_of
 
-    return tables_of(store, engine, engine, 0)
+    return transport_of(store, engine)
