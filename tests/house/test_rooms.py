@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,18 @@ def test_a_cycle_would_be_found() -> None:
     for importer, imported in [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]:
         graph.add_import(importer=importer, imported=imported)
     assert list(_cycles(graph)) == [{"a", "b", "c"}]
+
+
+def test_no_part_of_the_worker_takes_the_whole_worker() -> None:
+    # `process` runs a whole worker, and the room's `__init__` gives its name to those outside.
+    users = imports().find_modules_that_directly_import("holdfast.worker.worker")
+    assert users == {"holdfast.worker", "holdfast.worker.process"}
+    parts = {name for name in imports().modules if name.startswith("holdfast.worker.")} - {"holdfast.worker.process"}
+    assert [name for name in sorted(parts) if re.search(r"\b(worker|app): \"?(Worker|Holdfast)\b", _code(name))] == []
+
+
+def _code(module: str) -> str:
+    return Path(importlib.import_module(module).__file__ or "").read_text("utf-8")
 
 
 def _cycles(graph: grimp.ImportGraph) -> Iterator[set[str]]:
