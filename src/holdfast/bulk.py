@@ -159,7 +159,7 @@ class Bulk:
         The others are completed without it. What it has already done in the transaction is committed with theirs.
         """
         whole(index, "index", 0, len(self.jobs) - 1)
-        if not isinstance(outcome, LeftOut):
+        if not isinstance(outcome, LeftOut):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("outcome", "must be Retry(…), Snooze(…), Cancel(…), Fatal(…) or an exception", outcome)
         if self.jobs[index].completing:
             raise Conflict(f"Job {self.jobs[index].id} is complete already, or about to be.")

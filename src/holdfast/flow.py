@@ -267,6 +267,15 @@ def in_turn(work: Flow[T]) -> Series[T]:
     return (yield work)  # type: ignore[no-any-return]
 
 
+def in_chunks(work: Flow[int], rows: int) -> Series[int]:
+    """Repeat a flow that acts on up to `rows` rows and returns how many, until there were fewer; return their sum."""
+    total, count = 0, rows
+    while count == rows:
+        count = yield from in_turn(work)
+        total += count
+    return total
+
+
 def run_series(series: Series[T], run: Callable[[Flow[Any]], Any]) -> T:
     """Run the flows of a series, each by `run`, and return the value of the series."""
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
 
@@ -226,7 +226,7 @@ def _traceparent(headers: str) -> str:
 
 def _headers(text: str | None) -> dict[str, Any]:
     try:
-        found = {} if text is None else msgspec.json.decode(text)
+        found: object = {} if text is None else msgspec.json.decode(text)
     except msgspec.MsgspecError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -1,13 +1,16 @@
 """The keywords that type checkers know are those that the code takes: one list must not outgrow the other."""
 
 import asyncio
+import importlib
 import inspect
+import pkgutil
 import typing
 from dataclasses import fields
 
 import pytest
 
 import holdfast
+from holdfast import sinks
 from holdfast.errors import ConfigError
 from holdfast.handlers import USING, Handler
 from holdfast.job import Job
@@ -102,8 +105,15 @@ def test_every_call_of_the_application_with_options_of_its_own_says_what_was_mea
     assert plain == ["draft"], "these raise a TypeError that names no option; decorate them with `spelt`"
 
 
+def sink_classes() -> list[type]:
+    """List the classes of all modules of sinks, with those that say what a sink needs of others."""
+    modules = [importlib.import_module(one.name) for one in pkgutil.iter_modules(sinks.__path__, "holdfast.sinks.")]
+    found = {each for module in modules for _, each in inspect.getmembers(module, inspect.isclass)}
+    return sorted((each for each in found if each.__module__.startswith("holdfast.sinks.")), key=repr)
+
+
 def public_calls() -> list[typing.Any]:
-    classes = [holdfast.Holdfast, Handler, Job]
+    classes = [holdfast.Holdfast, Handler, Job, *sink_classes()]
     methods = [method for each in classes for method in vars(each).values() if inspect.isfunction(method)]
     return [*methods, StoreOptions.of, main, run_one]
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.errors import ConfigError, ForeignTablesMissing, SchemaMissing
-from holdfast.flow import Series, arun_series, in_turn, run_series
+from holdfast.flow import Series, arun_series, in_chunks, in_turn, run_series
 from holdfast.outbox import Route, debezium
 from holdfast.outbox.debezium import DEFAULT_TABLE, EventTable
 from holdfast.store import Store
@@ -167,11 +167,7 @@ class Capture:
         return await arun_series(self._pruning(older), self._store.arun)
 
     def _pruning(self, older: Duration) -> Series[int]:
-        older_ms, total, pruned = _ms(older), 0, ROWS_PER_COMMIT
-        while pruned == ROWS_PER_COMMIT:
-            pruned = yield from in_turn(debezium.prune(self.table, older_ms, limit=ROWS_PER_COMMIT))
-            total += pruned
-        return total
+        return in_chunks(debezium.prune(self.table, _ms(older), limit=ROWS_PER_COMMIT), ROWS_PER_COMMIT)
 
 
 def _ms(older: Duration) -> int:

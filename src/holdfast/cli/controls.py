@@ -15,8 +15,8 @@ from holdfast.admin.picking import LIVE
 from holdfast.cli.names import unknown
 from holdfast.cli.parse import DURATION, MOMENT, POINT_IN_TIME
 from holdfast.cli.render import plural, print_json, print_notes
-from holdfast.cli.shared import Exit, Failure, actor_option, confirm, connection_options, failure_of, json_option
-from holdfast.cli.stores import Opened, open_desk, store_option
+from holdfast.cli.shared import Exit, Failure, confirm, failure_of, together
+from holdfast.cli.stores import Opened, acting_options, open_desk
 from holdfast.errors import ConfigError, Conflict, HoldfastError, JobNotFound
 from holdfast.flow import Series
 from holdfast.life.desk import Capability
@@ -30,33 +30,18 @@ A = TypeVar("A", Cancelled, Changed)
 
 def which_options(command: F) -> F:
     """Add what says which live jobs are meant, and how the command goes about it."""
-    for option in reversed(
-        (
-            click.argument("job_ids", metavar="[ID...]", nargs=-1),
-            click.option("--queue", help="Only this queue."),
-            click.option("--kind", help="Only this kind."),
-            click.option("--key", help="Only this ordering key."),
-            click.option(
-                "--state", "states", type=click.Choice(LIVE), multiple=True, help="Only this; may be repeated."
-            ),
-            click.option("--worker", help="Only jobs that this worker holds."),
-            click.option("--error", help="Only where the last error (type: message) holds this text."),
-            click.option("--since", type=MOMENT, help="Enqueued from this time on: 2h for two hours ago, or a date."),
-            click.option("--until", type=MOMENT, help="Enqueued before this time."),
-            click.option("--all", "everything", is_flag=True, help="Mean every live job."),
-            click.option(
-                "--limit", type=click.IntRange(1), help="At most this many, the oldest first.  [default: all]"
-            ),
-            click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing."),
-            click.option("--yes", is_flag=True, help="Do not ask."),
-            actor_option,
-            store_option,
-            connection_options,
-            json_option,
-        )
-    ):
-        command = option(command)
-    return command
+    return together(
+        click.argument("job_ids", metavar="[ID...]", nargs=-1),
+        click.option("--queue", help="Only this queue."),
+        click.option("--kind", help="Only this kind."),
+        click.option("--key", help="Only this ordering key."),
+        click.option("--state", "states", type=click.Choice(LIVE), multiple=True, help="Only this; may be repeated."),
+        click.option("--worker", help="Only jobs that this worker holds."),
+        click.option("--error", help="Only where the last error (type: message) holds this text."),
+        click.option("--since", type=MOMENT, help="Enqueued from this time on: 2h for two hours ago, or a date."),
+        click.option("--until", type=MOMENT, help="Enqueued before this time."),
+        acting_options("live job"),
+    )(command)
 
 
 @click.command()

@@ -26,7 +26,9 @@ from holdfast.cli.stores import plain_app
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.dashboard.access import AccessRule, Action
+    from holdfast.dashboard.board import Dashboard
     from holdfast.dashboard.http import Request
+    from holdfast.dashboard.serving import Server
 
 PORT = 8321
 PASSWORD, TOKEN = "HOLDFAST_DASHBOARD_PASSWORD", "HOLDFAST_DASHBOARD_TOKEN"
@@ -94,18 +96,19 @@ def dashboard(
     with application_of(named) as holdfast:
         require_tables(holdfast.store)
         board = holdfast.dashboard(access=rule, hosts=hosts, origins=allow_origin, title=title)
-        from holdfast.dashboard.serving import Server
-
-        try:
-            server = Server(board.wsgi, host, port, base_path)
-        except OSError as error:
-            raise Failure(
-                f"cannot listen on {host}:{port}: {error.strerror}", Exit.USAGE, "give another --port"
-            ) from error
-        with server, suppress(KeyboardInterrupt):
+        with _listening(board, host, port, base_path) as server, suppress(KeyboardInterrupt):
             doing = "people may act" if granted else "read only; --allow-actions lets people act"
             click.echo(f"Holdfast dashboard on {server.address} ({doing}). Ctrl-C ends it.")
             server.serve_forever(poll_interval=0.2)
+
+
+def _listening(board: Dashboard, host: str, port: int, base_path: str) -> Server:
+    from holdfast.dashboard.serving import Server
+
+    try:
+        return Server(board.wsgi, host, port, base_path)
+    except OSError as error:
+        raise Failure(f"cannot listen on {host}:{port}: {error.strerror}", Exit.USAGE, "give another --port") from error
 
 
 def application_of(named: str | None) -> Holdfast:

@@ -12,8 +12,8 @@ from holdfast import admin
 from holdfast.cli.jobs import filter_options, show_job, told_of
 from holdfast.cli.parse import ROW_ID
 from holdfast.cli.render import Column, age, error_line, plural, print_json, print_notes, print_table
-from holdfast.cli.shared import Exit, Failure, actor_option, confirm, connection_options, json_option, named_route
-from holdfast.cli.stores import Opened, open_desk, store_option
+from holdfast.cli.shared import Exit, Failure, confirm, connection_options, json_option, named_route, together
+from holdfast.cli.stores import Opened, acting_options, open_desk, store_option
 from holdfast.life.letters import LETTERS_PER_COMMIT, discard_all, replay_all
 from holdfast.life.listing import Replays, Wanted
 from holdfast.outbox import Route, redirect
@@ -124,23 +124,7 @@ def show(job_id: str, as_json: bool) -> None:
 
 def bulk_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what replay and discard share."""
-    for option in reversed(
-        (
-            filter_options,
-            click.option("--all", "everything", is_flag=True, help="Mean every dead letter."),
-            click.option(
-                "--limit", type=click.IntRange(1), help="At most this many, the oldest first.  [default: all]"
-            ),
-            click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing."),
-            click.option("--yes", is_flag=True, help="Do not ask."),
-            actor_option,
-            store_option,
-            connection_options,
-            json_option,
-        )
-    ):
-        command = option(command)
-    return command
+    return together(filter_options, acting_options("dead letter"))(command)
 
 
 @dead.command()

@@ -39,6 +39,7 @@ from holdfast.cli.shared import (
     in_options,
     json_option,
     require_tables,
+    together,
 )
 from holdfast.cli.stores import Opened, open_desk, plain_app, store_option
 from holdfast.cli.waiting import waited
@@ -67,23 +68,19 @@ def jobs() -> None:
 
 def filter_options(command: F) -> F:
     """Add the filters that jobs and dead letters share."""
-    for option in reversed(
-        (
-            click.option("--queue", help="Only this queue."),
-            click.option("--kind", help="Only this kind."),
-            click.option("--key", help="Only this ordering key."),
-            click.option(
-                "--group", help="Only dead letters of this group, whatever their kind; see `holdfast dead groups`."
-            ),
-            click.option("--event", help="Only deliveries of events of this type."),
-            click.option("--error", help="Only where the last error (type: message) holds this text."),
-            click.option("--since", type=MOMENT, help="From this time on: 2h for two hours ago, or 2026-05-01T12:30."),
-            click.option("--until", type=MOMENT, help="Before this time."),
-            click.option("--id", "ids", type=ROW_ID, multiple=True, help="Only this id; may be repeated."),
-        )
-    ):
-        command = option(command)
-    return command
+    return together(
+        click.option("--queue", help="Only this queue."),
+        click.option("--kind", help="Only this kind."),
+        click.option("--key", help="Only this ordering key."),
+        click.option(
+            "--group", help="Only dead letters of this group, whatever their kind; see `holdfast dead groups`."
+        ),
+        click.option("--event", help="Only deliveries of events of this type."),
+        click.option("--error", help="Only where the last error (type: message) holds this text."),
+        click.option("--since", type=MOMENT, help="From this time on: 2h for two hours ago, or 2026-05-01T12:30."),
+        click.option("--until", type=MOMENT, help="Before this time."),
+        click.option("--id", "ids", type=ROW_ID, multiple=True, help="Only this id; may be repeated."),
+    )(command)
 
 
 far_option = click.option(

@@ -258,22 +258,26 @@ def republish(
     untaken: set[str] = set()
     ways = _noting(_ways(target), untaken)
     with open_store() as store:
-        # To the end: an action by hand says how much it means, and goes through all of it. A limit ends the count, too.
-        meant = store.run(admin.count_jobs(wanted, limit))
-        if not meant:
-            raise Failure("no delivery matches", Exit.NOT_FOUND, "`holdfast outbox list` shows what there is")
+        meant = _matched(store, wanted, limit)
         if not dry_run:
             confirm(f"Publish the events of {plural(meant, 'delivery', 'deliveries')} again?", yes)
         done = _republish(store, wanted, ways, meant, actor_name(actor), dry_run)
     if untaken:
-        print_notes(
-            [f"no route takes {', '.join(sorted(untaken))}: declare one with hf.route(…), or name one with --to"]
-        )
+        names = ", ".join(sorted(untaken))
+        print_notes([f"no route takes {names}: declare one with hf.route(…), or name one with --to"])
     if as_json:
         return print_json(one | {"dry_run": dry_run} for one in done)
     word = "would publish" if dry_run else "published"
     click.echo(f"{word} {plural(len(done), 'event')} again, of {plural(meant, 'delivery', 'deliveries')}")
     return None
+
+
+def _matched(store: Store, wanted: admin.Filter, limit: int | None) -> int:
+    # To the end: an action by hand says how much it means, and goes through all of it. A limit ends the count, too.
+    count = store.run(admin.count_jobs(wanted, limit))
+    if not count:
+        raise Failure("no delivery matches", Exit.NOT_FOUND, "`holdfast outbox list` shows what there is")
+    return count
 
 
 def _ways(target: str | None) -> Callable[[str], Sequence[Route]]:

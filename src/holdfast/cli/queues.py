@@ -26,6 +26,7 @@ from holdfast.cli.shared import (
     json_option,
     load_app,
     open_store,
+    together,
 )
 from holdfast.store import Shards, Store
 from holdfast.values.pauses import Pause
@@ -263,20 +264,14 @@ def _report(done: dict[str, tuple[QueueSettings, QueueSettings]], dry_run: bool,
 
 def pause_options(command: F) -> F:
     """Add what pause and resume share: what is meant, and who does it."""
-    for option in reversed(
-        (
-            click.argument("names", metavar="[QUEUE]...", nargs=-1),
-            click.option(
-                "--kind", "kinds", multiple=True, help="The jobs of this kind, in any queue; may be repeated."
-            ),
-            click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing."),
-            actor_option,
-            connection_options,
-            json_option,
-        )
-    ):
-        command = option(command)
-    return command
+    return together(
+        click.argument("names", metavar="[QUEUE]...", nargs=-1),
+        click.option("--kind", "kinds", multiple=True, help="The jobs of this kind, in any queue; may be repeated."),
+        click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing."),
+        actor_option,
+        connection_options,
+        json_option,
+    )(command)
 
 
 @queues.command(short_help="Have workers claim nothing of queues or kinds.")

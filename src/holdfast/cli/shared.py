@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
+from functools import reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -242,50 +243,51 @@ def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
             _urls_in_use.update(value.split())
 
 
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Make one decorator of several options, in the order in which `--help` lists them."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
 def connection_options(command: F) -> F:
     """Add the options that name the database; every command takes them, and so does `holdfast` itself."""
-    for option in reversed(
-        (
-            click.option(
-                "--url",
-                expose_value=False,
-                callback=keep,
-                help="The database: sqlite:///shop.db, postgresql://…, mysql://…",
-            ),
-            click.option(
-                "--shards",
-                expose_value=False,
-                callback=keep,
-                help="Its shards: a number of schemas, or URLs in one text.",
-            ),
-            click.option(
-                "--app", expose_value=False, callback=keep, help="The application, module:attribute; its database."
-            ),
-            click.option(
-                "--import",
-                "imports",
-                multiple=True,
-                expose_value=False,
-                callback=keep,
-                help="Import this module, too, for its handlers; repeatable.",
-            ),
-            click.option(
-                "--prefix",
-                expose_value=False,
-                callback=keep,
-                help="What the table names begin with.  [default: holdfast]",
-            ),
-            click.option(
-                "--schema",
-                expose_value=False,
-                callback=keep,
-                help="The tables' PostgreSQL schema.  [default: the connection's]",
-            ),
-            click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=keep, help="Show tracebacks."),
-        )
-    ):
-        command = option(command)
-    return command
+    return together(
+        click.option(
+            "--url",
+            expose_value=False,
+            callback=keep,
+            help="The database: sqlite:///shop.db, postgresql://…, mysql://…",
+        ),
+        click.option(
+            "--shards",
+            expose_value=False,
+            callback=keep,
+            help="Its shards: a number of schemas, or URLs in one text.",
+        ),
+        click.option(
+            "--app", expose_value=False, callback=keep, help="The application, module:attribute; its database."
+        ),
+        click.option(
+            "--import",
+            "imports",
+            multiple=True,
+            expose_value=False,
+            callback=keep,
+            help="Import this module, too, for its handlers; repeatable.",
+        ),
+        click.option(
+            "--prefix",
+            expose_value=False,
+            callback=keep,
+            help="What the table names begin with.  [default: holdfast]",
+        ),
+        click.option(
+            "--schema",
+            expose_value=False,
+            callback=keep,
+            help="The tables' PostgreSQL schema.  [default: the connection's]",
+        ),
+        click.option("-v", "--verbose", is_flag=True, expose_value=False, callback=keep, help="Show tracebacks."),
+    )(command)
 
 
 def json_option(command: F) -> F:

@@ -13,7 +13,20 @@ import click
 from holdfast.admin import JobsDesk, shard_of
 from holdfast.cli.schemas import ForeignSchema, OurSchema, Schema, ShardedSchema
 from holdfast.cli.sharding import said_of
-from holdfast.cli.shared import Exit, Failure, actor_name, current, did_you_mean, keep, missing_file, open_store
+from holdfast.cli.shared import (
+    Exit,
+    Failure,
+    actor_name,
+    actor_option,
+    connection_options,
+    current,
+    did_you_mean,
+    json_option,
+    keep,
+    missing_file,
+    open_store,
+    together,
+)
 from holdfast.errors import DatabaseUnavailable
 from holdfast.flow import Series, run_series
 from holdfast.life.desk import Desk
@@ -48,6 +61,20 @@ class _StoreOption(click.Option):
 def store_option(command: F) -> F:
     """Add --store: work on foreign tables instead of our own jobs."""
     return click.option("--store", "named", cls=_StoreOption, expose_value=False, callback=_keep_store)(command)
+
+
+def acting_options(every: str) -> Callable[[F], F]:
+    """Add what commands share that act on many rows: how many, whether to ask, who does it, and where."""
+    return together(
+        click.option("--all", "everything", is_flag=True, help=f"Mean every {every}."),
+        click.option("--limit", type=click.IntRange(1), help="At most this many, the oldest first.  [default: all]"),
+        click.option("--dry-run", is_flag=True, help="Tell what would happen, and change nothing."),
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        actor_option,
+        store_option,
+        connection_options,
+        json_option,
+    )
 
 
 def _keep_store(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -250,6 +277,6 @@ def _settings(kind: str, known: Mapping[str, Callable[[str], Any]], query: str) 
 
 def transport_named(store: Store, engine: str) -> Transport:
     """Find the tables of an engine of remote steps that is called by their prefix. Raises: ConfigError."""
-    from holdfast.foreign.durable.engine import tables_of
+    from holdfast.foreign.kinds import transport_of
 
-    return tables_of(store, engine, engine, 0)
+    return transport_of(store, engine)

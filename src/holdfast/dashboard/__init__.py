@@ -6,6 +6,7 @@ is in `guard.py` and `access.py`, what is hidden in `redaction.py`, what people 
 
 Nothing here knows SQL: what a page needs of rows is a flow of a desk, of `admin`, or of the room of its surface. Only
 `rendering.py` needs jinja2, so that the overview serves `holdfast top` without it.
+What serves the pages belongs to the application, or to `cli`.
 """
 
 from holdfast.dashboard.access import ACTIONS as ACTIONS

@@ -51,6 +51,9 @@ HoldfastError
 └── HookFailed                 a hook of the worker's start raised, so it does not start
 
 Fatal                          raised by handlers, not by Holdfast: the job is not retried
+
+Classes with their fields and their words belong here: what went wrong, and what to do. What decides that something is
+wrong belongs to the rooms that raise them, and what an error means to a shell, its exit code, to `cli`.
 """
 
 from holdfast.errors.general import OVER as OVER

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -12,12 +13,12 @@ from typing import Any, ClassVar
 from holdfast.admin import jobs as admin
 from holdfast.admin.recording import is_present, record
 from holdfast.errors import ConfigError, Conflict, JobNotFound
-from holdfast.flow import Steps, flow
+from holdfast.flow import Steps, ask, flow
 from holdfast.foreign.tables import ForeignTables
 from holdfast.life.desk import Desk
-from holdfast.life.findings import Finding
-from holdfast.life.listing import Count, Page, Wanted
-from holdfast.values.rows import Outcome, State
+from holdfast.life.findings import Finding, of_letters
+from holdfast.life.listing import EVERYTHING, After, Count, Page, Wanted
+from holdfast.values.rows import Outcome, State, when
 from holdfast.values.views import AuditLine, DeadGroup, JobView
 
 # A longer list is read in several pages.
@@ -26,6 +27,8 @@ LONGEST_PAGE_ROWS = 10_000
 PAGE_ROWS = 500
 # How many rows are read to see what they hold: the first that workers meet.
 EXAMINED_ROWS = 1_000
+# How many dead letters an examination groups: the newest.
+EXAMINED_LETTERS = 10_000
 
 _AUDITED = uuid.UUID("7b0c6a2e-51d4-5e0b-9a63-0d3f2c7c4f11")
 
@@ -143,6 +146,56 @@ class ForeignDesk(Desk):
         """Tell of dead letters, where the tables keep some."""
         yield from ()
         return []
+
+
+class LettersDesk(ForeignDesk):
+    """Foreign tables that keep dead letters: how they are listed, counted and grouped."""
+
+    @abstractmethod
+    def read_letters(self, wanted: Wanted, limit: int, after: After, newest: bool) -> Steps[Page]:
+        """Read a page of the letters that fit."""
+
+    @abstractmethod
+    def count_unsifted(self, wanted: Wanted) -> Steps[int]:
+        """Count the letters that the database finds by itself."""
+
+    @flow
+    def letters(
+        self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
+    ) -> Steps[Page]:
+        return (yield from self.read_letters(wanted, limit, after, newest))
+
+    @flow
+    def count_letters(self, wanted: Wanted = EVERYTHING) -> Steps[int]:
+        if not wanted.is_sifted:
+            return (yield from self.count_unsifted(wanted))
+        pages: list[int] = []
+        yield from self.each_page(wanted, lambda letters: pages.append(len(letters)))
+        return sum(pages)
+
+    @flow
+    def groups(self, wanted: Wanted = EVERYTHING, limit: int = 50) -> Steps[list[DeadGroup]]:
+        found = Grouping()
+        yield from self.each_page(wanted, found.add, newest=True)
+        return found.largest(limit)
+
+    def each_page(
+        self, wanted: Wanted, take: Callable[[list[JobView]], object], most: float = math.inf, newest: bool = False
+    ) -> Steps[None]:
+        """Hand over the letters that fit, up to `most`, page by page."""
+        after: After = None
+        while most > 0:
+            page = yield from self.read_letters(wanted, int(min(most, PAGE_ROWS)), after, newest)
+            take(page.rows)
+            if page.more is None:
+                break
+            most, after = most - len(page.rows), page.more
+
+    def dead_letters(self) -> Steps[list[Finding]]:
+        [[now]] = yield from ask("clock")
+        found = Grouping()
+        yield from self.each_page(EVERYTHING, found.add, EXAMINED_LETTERS, newest=True)
+        return list(of_letters(found.largest(EXAMINED_LETTERS), when(now), f" --store {self.name}"))
 
 
 def _of_queue(count: Count, lag_seconds: float) -> Iterator[Finding]:

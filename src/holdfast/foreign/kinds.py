@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from holdfast.foreign.durable.engine import tables_of
 from holdfast.foreign.registry import Foreign
 from holdfast.foreign.source import ForeignSource
+from holdfast.remote import Transport
+from holdfast.store import Store
 
 
 class Kind(NamedTuple):
@@ -42,6 +45,11 @@ KINDS: Mapping[str, Kind] = {
     "durable": Kind("PREFIX", "durable", {"lease": float}, _durable),
     "airlock": Kind("TABLE", "airlock_messages", {"meta": str, "lease": float, "max_attempts": int}, _airlock),
 }
+
+
+def transport_of(store: Store, engine: str) -> Transport:
+    """Make the transport of an engine of remote steps, called by the prefix of its tables. Raises: ConfigError."""
+    return tables_of(store, engine, engine, 0)
 
 
 def forms() -> str:

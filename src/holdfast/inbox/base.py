@@ -52,6 +52,7 @@ class Consumer(Protocol):
         At most `BATCH_MESSAGES` and about `BATCH_BYTES`. It is not called again before these are acknowledged. Where it
         is cancelled, messages that were on their way must come again.
         """
+        ...
 
     async def acknowledge(self, messages: Sequence[Incoming]) -> None:
         """Tell the broker that these messages are stored. It may forget them; what it did not hear of comes again."""
@@ -67,6 +68,7 @@ class Resuming(Protocol):
     @property
     def stream(self) -> str:
         """What names the stream."""
+        ...
 
     def resume(self, position: int | None) -> None:
         """Begin behind this offset; None: nothing was received before."""
@@ -77,3 +79,4 @@ class Broker(Protocol):
 
     def consumer(self) -> Consumer:
         """Make a consumer that is not connected yet."""
+        ...

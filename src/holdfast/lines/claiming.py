@@ -17,10 +17,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple
 
 from holdfast.flow import Steps, ask, flow
+from holdfast.life.claims import Question, by_urgency
 from holdfast.lines.heads import Call, Head, Line, Wishes, pick
 from holdfast.lines.leaving import FAIR, LIMIT, LINE_BITS, ORDER, heads_of, locked, write_lines
 from holdfast.values.queues import QueueSettings, spent, tokens, wait_us
@@ -76,11 +76,8 @@ class Asked(NamedTuple):
 
     queue: str
     worker: str
-    kinds: list[str] | None
-    leases: list[int] | None
-    lease_ms: int
+    question: Question
     suspects: bool
-    buckets: list[int] | None
     where: Mapping[str, Any]
 
 
@@ -105,18 +102,8 @@ def claim(
     first, by default `limit`. Commits: its own. After a crash: before the commit nothing happened; after it the jobs
     stay leased, and their line and the queue's limit count them until they are settled or reaped.
     """
-    lengths = set((leases or {}).values())
-    asked = Asked(
-        queue,
-        worker,
-        None if leases is None else list(leases),
-        list(leases.values()) if leases and len(lengths) > 1 else None,
-        lengths.pop() if len(lengths) == 1 else lease_ms,
-        suspects,
-        # A list in SQL needs an element: there is no bucket -1.
-        None if buckets is None else list(buckets) or [-1],
-        {"overdue_ms": None if buckets is None else overdue_ms, **(lanes or {"queues": [queue]})},
-    )
+    question = Question.of(leases, lease_ms, buckets, overdue_ms)
+    asked = Asked(queue, worker, question, suspects, lanes or {"queues": [queue]})
     if not settings.is_limited:
         return (yield from _claim(asked, settings, limit, look))
     return (yield from _claim_limited(asked, limit, look))
@@ -154,7 +141,7 @@ def _claim(asked: Asked, settings: QueueSettings, limit: int, look: int | None) 
     if not settings.is_lined:
         tickets = yield from _tickets(asked, limit)
         taken = yield from _lease(asked, [ticket.id for ticket in tickets], LIMIT)
-        return Claimed(_by_urgency(taken), tickets, None, len(tickets) >= limit)
+        return Claimed(by_urgency(taken), tickets, None, len(tickets) >= limit)
     found: list[Ticket] = []
     leases: list[Lease] = []
     calls: list[Call] = []
@@ -187,25 +174,14 @@ def _more(tickets: int, leases: int, limit: int) -> int:
 def _tickets(asked: Asked, limit: int) -> Steps[list[Ticket]]:
     rows = yield from ask(
         "tickets",
-        kinds=asked.kinds,
+        kinds=asked.question.kinds,
         limit=limit,
         unsuspected=None if asked.suspects else True,
-        buckets=asked.buckets,
+        buckets=asked.question.buckets,
+        overdue_ms=asked.question.overdue_ms,
         **asked.where,
     )
-    tickets = [Ticket(*row) for row in rows]
-    tickets.sort(key=_BY_AGE)
-    tickets.sort(key=_BY_PRIORITY, reverse=True)
-    return tickets
-
-
-def _by_urgency(leases: list[Lease]) -> list[Lease]:
-    leases.sort(key=_BY_AGE)
-    leases.sort(key=_BY_PRIORITY, reverse=True)
-    return leases
-
-
-_BY_AGE, _BY_PRIORITY = attrgetter("available_at", "id"), attrgetter("priority")
+    return by_urgency([Ticket(*row) for row in rows])
 
 
 def _try(
@@ -274,7 +250,7 @@ class _Plan:
             allowed = [own, left, line.room(self.settings), line.starts(self.settings)]
             most = min(number for number in allowed if number is not None)
             if most > 0:
-                found = pick(self.settings, heads.get(line.key, ()), Wishes(asked.kinds, asked.suspects, most))
+                found = pick(self.settings, heads.get(line.key, ()), Wishes(asked.question.kinds, asked.suspects, most))
                 self.picked[line.key] = found
                 left -= len(found)
 
@@ -308,9 +284,9 @@ def _lease(asked: Asked, ids: Sequence[str], bits: int, kind: type[LinedLease] =
     rows = yield from ask(
         "line_lease",
         ids=list(ids),
-        kinds=asked.kinds,
-        leases=asked.leases,
-        lease_ms=asked.lease_ms,
+        kinds=asked.question.kinds,
+        leases=asked.question.leases,
+        lease_ms=asked.question.lease_ms,
         worker=asked.worker,
         bits=bits,
         mask=LIMIT | LINE_BITS,

@@ -3,6 +3,9 @@
 Workers count and time attempts (`tallies.py`) and write that with their beat; one worker for all samples the queues
 (`sampling.py`), and one merges old rows (`keeping.py`). Pages, metrics and `doctor` read it (`history.py`). No query
 here reads all finished rows, or all that waits: counts stop at `COUNTED`.
+
+Numbers belong here, and how they are kept and read. When they are written belongs to the worker's rounds, what is told
+of one job to `events`, and how they are drawn to `dashboard`.
 """
 
 from holdfast.observe.buckets import BOUNDS as BOUNDS

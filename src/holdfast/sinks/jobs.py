@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, Unpack, cast
 
 from holdfast.errors import ConfigError, DatabaseUnavailable, HoldfastError, PayloadError, SchemaMismatch, SchemaMissing
 from holdfast.sinks.base import Delivered, Failed, Message, Outcome, Refused, SinkDown
 from holdfast.sinks.link import Secrets
 from holdfast.sinks.order import BEHIND
 from holdfast.values.cloudevents import CloudEvent
+from holdfast.values.options import EnqueueKeywords
 from holdfast.values.rows import TRACE_HEADERS
 
 Arguments: TypeAlias = Literal["event", "data"] | Callable[[Message], Mapping[str, Any]]
@@ -19,7 +20,12 @@ class _App(Protocol):
     """What is needed of an application; a `Holdfast` has it."""
 
     def bind(
-        self, kind: str, payload: Mapping[str, Any] | None = None, *, check: bool = True, **options: Any
+        self,
+        kind: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        check: bool = True,
+        **options: Unpack[EnqueueKeywords],
     ) -> Any: ...
 
     async def aenqueue_many(self, bound: Any) -> Sequence[Any]: ...
@@ -62,9 +68,10 @@ class Jobs:
         if not callable(arguments) and arguments not in ("event", "data"):
             raise ConfigError("arguments", "must be event, data or a function of the message", arguments)
         self._arguments = arguments
-        self._options: dict[str, Any] = {"window": window} | ({} if queue is None else {"queue": queue})
+        self._options: EnqueueKeywords = {"window": window} if queue is None else {"window": window, "queue": queue}
         # Now, not at the first event: a queue or window that cannot be is a mistake in the code.
-        self._app.bind("holdfast.sinks.jobs", {}, check=False, idempotency_key="x", **self._options)
+        tried: EnqueueKeywords = {**self._options, "idempotency_key": "x"}
+        self._app.bind("holdfast.sinks.jobs", {}, check=False, **tried)
 
     def __repr__(self) -> str:
         return f"Jobs(kind={self._kind!r})"
@@ -93,15 +100,13 @@ class Jobs:
     def _bound(self, message: Message) -> Any:
         """Make the job of a message, or say why there cannot be one."""
         try:
-            return self._app.bind(
-                self._kind,
-                self._arguments_of(message),
-                check=self._check,
-                key=message.key,
-                idempotency_key=message.event.id,
-                headers=_headers(message),
+            options: EnqueueKeywords = {
                 **self._options,
-            )
+                "key": message.key,
+                "idempotency_key": message.event.id,
+                "headers": _headers(message),
+            }
+            return self._app.bind(self._kind, self._arguments_of(message), check=self._check, **options)
         except (PayloadError, ConfigError) as error:
             return Refused(Secrets().reason(error), type(error).__name__)
         except Exception as error:
@@ -112,9 +117,10 @@ class Jobs:
             return self._arguments(message)
         if self._arguments == "event":
             return {"event": plain(message.event)}
-        if not isinstance(message.event.data, Mapping):
-            raise ConfigError("arguments", "are the members of the data, which must be an object", message.event.data)
-        return message.event.data
+        data: object = message.event.data
+        if not isinstance(data, Mapping):
+            raise ConfigError("arguments", "are the members of the data, which must be an object", data)
+        return cast("Mapping[str, Any]", data)
 
     def _hold_back(self, messages: Sequence[Message], bound: list[Any]) -> None:
         stopped: set[str] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import get_args
+from typing import cast, get_args
 
 from holdfast.errors import ConfigError
 from holdfast.sinks.base import Mode
@@ -34,8 +34,10 @@ def seconds(field: str, value: object) -> float:
 
 def texts(field: str, value: object) -> list[str]:
     """Raises: ConfigError for what is not an address, or a list of addresses."""
-    given = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else []
+    # Not shown as it is: an address may hold a password.
+    shown = type(value).__name__
+    several = list(cast("Sequence[object]", value)) if isinstance(value, Sequence) else []
+    given: list[object] = [value] if isinstance(value, str) else several
     if not given or not all(isinstance(one, str) and one for one in given):
-        # Not shown: an address may hold a password.
-        raise ConfigError(field, "must be an address, or a list of them", type(value).__name__)
+        raise ConfigError(field, "must be an address, or a list of them", shown)
     return [str(one) for one in given]

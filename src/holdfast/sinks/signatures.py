@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Sequence
+from typing import cast
 
 from holdfast.errors import ConfigError
 
@@ -18,8 +19,9 @@ def keys_of(secret: object) -> list[bytes]:
     """Read the secrets; the values are not shown in errors. Raises: ConfigError."""
     if secret is None:
         return []
-    several = list(secret) if isinstance(secret, Sequence) and not isinstance(secret, str | bytes) else [secret]
-    return [_key(one) for one in several]
+    if isinstance(secret, Sequence) and not isinstance(secret, str | bytes):
+        return [_key(one) for one in cast("Sequence[object]", secret)]
+    return [_key(secret)]
 
 
 def _key(secret: object) -> bytes:

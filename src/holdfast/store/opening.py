@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 from holdfast.errors import ConfigError
 from holdfast.store.dialects import dialect_for
+from holdfast.store.dialects.base import SCHEMES
 from holdfast.store.sharded import Shards
 from holdfast.store.store import Store
 from holdfast.values.options import StoreOptions
 from holdfast.values.shards import MOST_SHARDS, ShardMap
+
+_SECOND_URL = re.compile(rf",({'|'.join(name for names in SCHEMES.values() for name in names)})(\+\w+)?:")
 
 
 def said_of_shards(said: int | Sequence[str] | None, url: str | None = None) -> int | list[str] | None:
@@ -37,7 +41,7 @@ def said_of_shards(said: int | Sequence[str] | None, url: str | None = None) -> 
     urls = list(cast("Sequence[object]", given))
     if not urls or not all(isinstance(url, str) and url for url in urls):
         raise ConfigError("shards", rule, given)
-    if any(",sqlite:" in str(url) or ",postgres" in str(url) or ",mysql" in str(url) for url in urls):
+    if any(_SECOND_URL.search(str(url)) for url in urls):
         raise ConfigError("shards", "has commas between URLs: put spaces between them, or make a list", given)
     if len(set(urls)) < len(urls):
         raise ConfigError("shards", "names a database twice: each shard is a store of its own", len(urls))

@@ -14,17 +14,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from holdfast import events
 from holdfast.errors import ConfigError
-from holdfast.observe import Folded
+from holdfast.observe import Folded, Tallies
 from holdfast.observe.exposition import Slots, of_process
-
-if TYPE_CHECKING:
-    from holdfast.worker.worker import Worker
 
 REPORT_SECONDS = 1.0
 # A process that has not reported for this long is not alive: its event loop is blocked, or it was stopped.
@@ -103,27 +100,25 @@ class Board:
 
 
 Post = Callable[[Report], bool]
+# Whether a worker takes jobs, how many of its slots are busy, and how many are not.
+Look = Callable[[], tuple[bool, int, int]]
 
 
-async def report(worker: Worker, post: Post) -> None:
+async def report(tallies: Tallies, told: events.Events, look: Look, post: Post) -> None:
     """Report until cancelled. `post` says whether it took a report: while it does not, nothing is lost."""
-    counted = worker.tallies.reader()
-    worker.context.events.subscribe(events.JobsEnqueued, lambda event: _count(worker, event))
+    counted = tallies.reader()
+    told.subscribe(events.JobsEnqueued, lambda event: tallies.enqueued(zip(event.queues, event.kinds, strict=False)))
     try:
         while True:
-            _post(worker, counted.take(), post, counted.kept)
+            _post(look, counted.take(), post, counted.kept)
             await asyncio.sleep(REPORT_SECONDS)
     finally:
-        _post(worker, counted.take(), post, counted.kept)
+        _post(look, counted.take(), post, counted.kept)
 
 
-def _count(worker: Worker, event: events.JobsEnqueued) -> None:
-    worker.tallies.enqueued(zip(event.queues, event.kinds, strict=False))
-
-
-def _post(worker: Worker, counted: Folded, post: Post, kept: Folded) -> None:
-    busy, free = worker.slots_used
-    if not post(Report(os.getpid(), worker.is_ready, busy, free, counted.to_json())):
+def _post(look: Look, counted: Folded, post: Post, kept: Folded) -> None:
+    ready, busy, free = look()
+    if not post(Report(os.getpid(), ready, busy, free, counted.to_json())):
         kept.add(counted)
 
 

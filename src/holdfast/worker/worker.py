@@ -129,6 +129,10 @@ class Worker:
         self._resources = joints.resources(context.hooks if part != "routes" else Hooks(), self.sources)
         # All that it serves, for the registry: the queues of routes too.
         self.serves = [*self.queues, *(route.queue for route in routes)]
+        self._stand_ready()
+
+    def _stand_ready(self) -> None:
+        """Set what changes while it runs."""
         # What it counts and times, until the next beat writes it down.
         self.tallies = Tallies()
         self._counted = self.tallies.reader()
@@ -236,7 +240,8 @@ class Worker:
         self.slots.stints.on_broken = self.holdings.give_back
         for branch in self.branches:
             branch.pauses = Pauses(self.id, branch.sources, context.events.emit, self.holdings, branch.wake.set)
-        self.claims = [self._claiming(branch) for branch in self.branches if branch.sources]
+        shared = (self.slots, self.demand, self.holdings, self._stopping, self.poll, self.tallies)
+        self.claims = [Claiming(context, self.id, branch, *shared) for branch in self.branches if branch.sources]
         self._wake = wake
         self._claim_tasks = [asyncio.create_task(one.serve(), name="holdfast-claiming") for one in self.claims]
         self._helpers = [task for branch in self.branches for task in self._helpers_of(branch)]
@@ -244,10 +249,6 @@ class Worker:
         for task in (*self._claim_tasks, *receiving, *self._helpers, *self.slots.start()):
             task.add_done_callback(self._on_helper_end)
         context.wakers.add(self._wake_from_any_thread)
-
-    def _claiming(self, branch: Branch) -> Claiming:
-        parts = (self.slots, self.demand, self.holdings, self._stopping, self.poll, self.tallies)
-        return Claiming(self.context, self.id, branch, *parts)
 
     def _receiving(self, received: Received) -> Receiving:
         """Make what receives the messages of one broker, which become jobs of the application's own store."""
@@ -362,7 +363,8 @@ class Worker:
         """Give the buffer back, let handlers finish, release what is left, write every outcome."""
         deadline = time.monotonic() + self.drain
         released = self.holdings.give_back(self.holdings.take_back())
-        await asyncio.gather(self._finish_claiming(), self._finish_receiving())
+        receiving = joints.unless(self._at_once, self._intake.ended(), min(self.drain, RECEIVING_ENDS_SECONDS))
+        await asyncio.gather(self._finish_claiming(), receiving)
         await self._intake.cut_short()
         if not self._at_once.is_set():
             await self._say_to_all(registry.mark(self.id, "draining"))
@@ -378,9 +380,6 @@ class Worker:
         if claiming.branch.patience.strays:
             for releasing in claiming.strays():
                 await self._say(claiming.branch.store, releasing)
-
-    async def _finish_receiving(self) -> None:
-        await joints.unless(self._at_once, self._intake.ended(), min(self.drain, RECEIVING_ENDS_SECONDS))
 
     async def _finish_claiming(self) -> None:
         """Let claims under way come to their end: cut short, they would leave leases that nobody knows of."""

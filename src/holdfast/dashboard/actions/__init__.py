@@ -1,4 +1,8 @@
-"""What people do: each action shows first what it would touch, then does it in the name of somebody, for the audit."""
+"""What people do: each action shows first what it would touch, then does it in the name of somebody, for the audit.
+
+Forms, previews and words belong here. What is done to rows is a flow, and belongs to a desk or to the room of its
+surface; who may do it, to `access`.
+"""
 
 from holdfast.dashboard.actions import jobs, letters, queues, runs, schedules, workers
 from holdfast.dashboard.actions.base import Deed

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from holdfast.errors import Conflict
-from holdfast.flow import Flow, Steps, ask, flow
-from holdfast.foreign import desk as foreign
+from holdfast.flow import Flow, Steps, flow
 from holdfast.foreign.airlock import dead
 from holdfast.foreign.airlock.flows import AirlockTables, difference
 from holdfast.foreign.airlock.messages import error_in, flaw_in
-from holdfast.foreign.desk import EXAMINED_ROWS, ForeignDesk, Grouping, page_of, page_size, stated, view
-from holdfast.life.findings import Finding, of_letters
+from holdfast.foreign.desk import EXAMINED_ROWS, LettersDesk, page_of, page_size, stated, view
+from holdfast.life.findings import Finding
 from holdfast.life.listing import EVERYTHING, After, Count, Kept, Page, Replays, Wanted
 from holdfast.values.failure import fingerprint
 from holdfast.values.ids import parse_id
 from holdfast.values.rows import Outcome, State, when
-from holdfast.values.views import DeadGroup, JobView
+from holdfast.values.views import JobView
 from holdfast.values.words import plural
 
-# How many dead letters an examination groups: the newest.
-EXAMINED_LETTERS = 10_000
 _ASKED_OF_ROWS = ("queue", "kind", "key", "ids", "states", "created_after", "created_before", "worker")
 _ASKED_OF_LETTERS = ("queue", "kind", "key", "ids", "finished_after", "finished_before", "group", "error")
 _SIFTED = ("group", "error", "worker")
@@ -53,7 +48,7 @@ class Row(NamedTuple):
     is_held: bool
 
 
-class AirlockDesk(ForeignDesk):
+class AirlockDesk(LettersDesk):
     """The outbox table of Airlock."""
 
     tables: AirlockTables
@@ -95,13 +90,7 @@ class AirlockDesk(ForeignDesk):
         given = stated(self._params(self.asked(wanted, _ASKED_OF_ROWS))) | {"live": True}
         return (yield from self._page(wanted, given, limit, after, newest))
 
-    @flow
-    def letters(
-        self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
-    ) -> Steps[Page]:
-        return (yield from self._letters(wanted, limit, after, newest))
-
-    def _letters(self, wanted: Wanted, limit: int, after: After, newest: bool) -> Steps[Page]:
+    def read_letters(self, wanted: Wanted, limit: int, after: After, newest: bool) -> Steps[Page]:
         return (yield from self._page(wanted, self._of_letters(wanted) | {"failed": True}, limit, after, newest))
 
     def _page(self, wanted: Wanted, given: dict[str, Any], limit: int, after: After, newest: bool) -> Steps[Page]:
@@ -125,32 +114,9 @@ class AirlockDesk(ForeignDesk):
             raise Conflict(f"Message {row_id} is gone, so what comes after it cannot be told. Begin at the first page.")
         return found[0]
 
-    def _each_page(
-        self, wanted: Wanted, take: Callable[[list[JobView]], object], most: float = math.inf, newest: bool = False
-    ) -> Steps[None]:
-        """Hand over the letters that fit, up to `most`, page by page."""
-        after: After = None
-        while most > 0:
-            page = yield from self._letters(wanted, int(min(most, foreign.PAGE_ROWS)), after, newest)
-            take(page.rows)
-            if page.more is None:
-                break
-            most, after = most - len(page.rows), page.more
-
-    @flow
-    def count_letters(self, wanted: Wanted = EVERYTHING) -> Steps[int]:
-        if not wanted.is_sifted:
-            [[count]] = yield from self.tables.ask("letter_count", **self._of_letters(wanted))
-            return int(count)
-        ids: list[str] = []
-        yield from self._each_page(wanted, lambda letters: ids.extend(letter.id for letter in letters))
-        return len(ids)
-
-    @flow
-    def groups(self, wanted: Wanted = EVERYTHING, limit: int = 50) -> Steps[list[DeadGroup]]:
-        found = Grouping()
-        yield from self._each_page(wanted, found.add, newest=True)
-        return found.largest(limit)
+    def count_unsifted(self, wanted: Wanted) -> Steps[int]:
+        [[count]] = yield from self.tables.ask("letter_count", **self._of_letters(wanted))
+        return int(count)
 
     @flow
     def show(self, row_id: str, *, dead: bool = False) -> Steps[JobView]:
@@ -213,7 +179,7 @@ class AirlockDesk(ForeignDesk):
                 else:
                     done.ids.append(letter.id)
 
-        yield from self._each_page(wanted, foresee, limit)
+        yield from self.each_page(wanted, foresee, limit)
         return done
 
     def _oldest(self, wanted: Wanted, limit: int) -> Steps[dict[str, JobView]]:
@@ -223,7 +189,7 @@ class AirlockDesk(ForeignDesk):
         def keep(letters: list[JobView]) -> None:
             found.update({letter.id: replace(letter, payload="") for letter in letters})
 
-        yield from self._each_page(wanted, keep, limit)
+        yield from self.each_page(wanted, keep, limit)
         return found
 
     @flow
@@ -277,12 +243,6 @@ class AirlockDesk(ForeignDesk):
             seen = f"{plural(int(timeless), 'message')} without next_retry_at, such as {other}: nobody will take them"
             found.append(Finding("times", "problem", seen, "set it to the time from which on they may be sent"))
         return found
-
-    def dead_letters(self) -> Steps[list[Finding]]:
-        [[now]] = yield from ask("clock")
-        found = Grouping()
-        yield from self._each_page(EVERYTHING, found.add, EXAMINED_LETTERS, newest=True)
-        return list(of_letters(found.largest(EXAMINED_LETTERS), when(now), f" --store {self.name}"))
 
 
 def row_view(tables: AirlockTables, row: Row) -> JobView:

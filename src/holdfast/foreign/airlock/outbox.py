@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.context import Context
 from holdfast.errors import ConfigError
-from holdfast.flow import Flow
+from holdfast.flow import Flow, Series, arun_series, in_chunks, run_series
 from holdfast.foreign.airlock import dead
 from holdfast.foreign.airlock import flows as airlock
 from holdfast.foreign.airlock.desk import AirlockDesk
@@ -140,21 +140,15 @@ class AirlockOutbox(ForeignSource):
 
     def prune(self, older: Duration) -> int:
         """Delete messages that were processed longer ago, and return how many; each chunk commits by itself."""
-        age = timedelta(seconds=seconds(older, "older"))
-        total, pruned = 0, PRUNE_CHUNK_ROWS
-        while pruned == PRUNE_CHUNK_ROWS:
-            pruned = self._run(dead.prune(self.tables, age, limit=PRUNE_CHUNK_ROWS))
-            total += pruned
-        return total
+        return run_series(self._pruning(older), self._run)
 
     async def aprune(self, older: Duration) -> int:
         """The async twin of `prune`."""
+        return await arun_series(self._pruning(older), self._arun)
+
+    def _pruning(self, older: Duration) -> Series[int]:
         age = timedelta(seconds=seconds(older, "older"))
-        total, pruned = 0, PRUNE_CHUNK_ROWS
-        while pruned == PRUNE_CHUNK_ROWS:
-            pruned = await self._arun(dead.prune(self.tables, age, limit=PRUNE_CHUNK_ROWS))
-            total += pruned
-        return total
+        return in_chunks(dead.prune(self.tables, age, limit=PRUNE_CHUNK_ROWS), PRUNE_CHUNK_ROWS)
 
     @property
     def desk(self) -> AirlockDesk:

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from holdfast.errors import ConfigError, Conflict, JobNotFound
 from holdfast.flow import Flow, Steps, flow
-from holdfast.foreign import desk as foreign
-from holdfast.foreign.desk import EXAMINED_ROWS, ForeignDesk, Grouping, page_of, page_size, stated, view
+from holdfast.foreign.desk import EXAMINED_ROWS, LettersDesk, page_of, page_size, stated, view
 from holdfast.foreign.pdo import dead
 from holdfast.foreign.pdo.dead import Failed, message_of
 from holdfast.foreign.pdo.envelope import Malformed, read
 from holdfast.foreign.pdo.flows import PdoTables, Stored, decoded
-from holdfast.life.findings import Finding, of_letters
+from holdfast.life.findings import Finding
 from holdfast.life.listing import EVERYTHING, After, Count, Kept, Page, Replays, Wanted
 from holdfast.values.failure import fingerprint
-from holdfast.values.views import DeadGroup, JobView
+from holdfast.values.views import JobView
 from holdfast.values.words import plural
 
 LARGEST_ID = 2**63 - 1
 # A row that was made this far in the future was written with another time zone, or another clock.
 CLOCK_TOLERANCE = timedelta(minutes=2)
-# How many dead letters an examination groups: the newest.
-EXAMINED_LETTERS = 10_000
 
 _ASKED_OF_ROWS = ("queue", "kind", "ids", "states", "created_after", "created_before")
 _ASKED_OF_LETTERS = ("queue", "kind", "ids", "finished_after", "finished_before", "group", "error")
 
 
-class PdoDesk(ForeignDesk):
+class PdoDesk(LettersDesk):
     """The tables of InitPHP Queue's PDO transport."""
 
     tables: PdoTables
@@ -84,49 +80,20 @@ class PdoDesk(ForeignDesk):
         rows = yield from self.tables.ask("rows", **given)
         return [row_view(self.tables, Stored.of(row), now) for row in rows]
 
-    @flow
-    def letters(
-        self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
-    ) -> Steps[Page]:
-        return (yield from self._letters(wanted, limit, after, newest))
-
-    def _letters(self, wanted: Wanted, limit: int, after: After, newest: bool) -> Steps[Page]:
+    def read_letters(self, wanted: Wanted, limit: int, after: After, newest: bool) -> Steps[Page]:
         given = self._asked_of_letters(wanted) | self._place(wanted, limit, after, newest)
         now = yield from self.tables.now(alone=True)
         rows = yield from self.tables.ask("failed", **given)
         return page_of(wanted, limit, [letter_view(self.tables, Failed.of(row), now) for row in rows])
 
-    def _each_page(
-        self, wanted: Wanted, take: Callable[[list[JobView]], object], most: float = math.inf, newest: bool = False
-    ) -> Steps[None]:
-        """Hand over the letters that fit, up to `most`, page by page."""
-        after: After = None
-        while most > 0:
-            page = yield from self._letters(wanted, int(min(most, foreign.PAGE_ROWS)), after, newest)
-            take(page.rows)
-            if page.more is None:
-                break
-            most, after = most - len(page.rows), page.more
-
-    @flow
-    def count_letters(self, wanted: Wanted = EVERYTHING) -> Steps[int]:
-        if not wanted.is_sifted:
-            return sum((yield from self._letter_counts(self._asked_of_letters(wanted))).values())
-        ids: list[str] = []
-        yield from self._each_page(wanted, lambda letters: ids.extend(letter.id for letter in letters))
-        return len(ids)
-
-    @flow
-    def groups(self, wanted: Wanted = EVERYTHING, limit: int = 50) -> Steps[list[DeadGroup]]:
-        found = Grouping()
-        yield from self._each_page(wanted, found.add, newest=True)
-        return found.largest(limit)
+    def count_unsifted(self, wanted: Wanted) -> Steps[int]:
+        return sum((yield from self._letter_counts(self._asked_of_letters(wanted))).values())
 
     @flow
     def show(self, row_id: str, *, dead: bool = False) -> Steps[JobView]:
         wanted = Wanted(ids=(row_id,))
         if dead:
-            page = yield from self._letters(wanted, 1, None, False)
+            page = yield from self.read_letters(wanted, 1, None, False)
             return self.found(row_id, page.rows, "replayed and discarded ones are deleted")
         return self.found(row_id, (yield from self._rows(self._params(wanted.given()) | {"limit": 1})))
 
@@ -203,7 +170,7 @@ class PdoDesk(ForeignDesk):
                 except Conflict as conflict:
                     done.conflicts[letter.id] = done.reasons[letter.id] = conflict.message
 
-        yield from self._each_page(wanted, foresee, limit)
+        yield from self.each_page(wanted, foresee, limit)
         return done
 
     @flow
@@ -211,7 +178,7 @@ class PdoDesk(ForeignDesk):
         """Delete dead letters for good, and tell which were still there. Commits: its own, all or none."""
         if dry_run:
             ids: list[str] = []
-            yield from self._each_page(wanted, lambda letters: ids.extend(letter.id for letter in letters), limit)
+            yield from self.each_page(wanted, lambda letters: ids.extend(letter.id for letter in letters), limit)
             return ids
         gone = []
         for letter in (yield from self._oldest(wanted, limit)):
@@ -226,7 +193,7 @@ class PdoDesk(ForeignDesk):
         found: list[JobView] = []
         # The first statement of a flow says whether it needs a transaction.
         yield from self.tables.now()
-        yield from self._each_page(wanted, found.extend, limit)
+        yield from self.each_page(wanted, found.extend, limit)
         return found
 
     @flow
@@ -248,12 +215,6 @@ class PdoDesk(ForeignDesk):
         now = yield from self.tables.now()
         rows = [Stored.of(row) for row in (yield from self.tables.ask("rows", limit=EXAMINED_ROWS))]
         return list(_flaws(self, rows, now))
-
-    def dead_letters(self) -> Steps[list[Finding]]:
-        now = yield from self.tables.now()
-        found = Grouping()
-        yield from self._each_page(EVERYTHING, found.add, EXAMINED_LETTERS, newest=True)
-        return list(of_letters(found.largest(EXAMINED_LETTERS), now, f" --store {self.name}"))
 
 
 def _flaws(desk: PdoDesk, rows: Sequence[Stored], now: datetime) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
 from holdfast.context import Context
-from holdfast.flow import Flow
+from holdfast.flow import Flow, Series, arun_series, in_chunks, run_series
 from holdfast.foreign.pdo import dead as pdo_dead
 from holdfast.foreign.pdo import flows as pdo
 from holdfast.foreign.pdo.desk import PdoDesk
@@ -129,21 +129,15 @@ class PdoQueue(ForeignSource):
 
     def prune(self, older: Duration) -> int:
         """Delete dead letters older than `older` and return how many; each chunk commits by itself."""
-        age = timedelta(seconds=seconds(older, "older"))
-        total, pruned = 0, PRUNE_CHUNK_ROWS
-        while pruned == PRUNE_CHUNK_ROWS:
-            pruned = self._run(pdo_dead.prune(self.tables, age, limit=PRUNE_CHUNK_ROWS))
-            total += pruned
-        return total
+        return run_series(self._pruning(older), self._run)
 
     async def aprune(self, older: Duration) -> int:
         """The async twin of `prune`."""
+        return await arun_series(self._pruning(older), self._arun)
+
+    def _pruning(self, older: Duration) -> Series[int]:
         age = timedelta(seconds=seconds(older, "older"))
-        total, pruned = 0, PRUNE_CHUNK_ROWS
-        while pruned == PRUNE_CHUNK_ROWS:
-            pruned = await self._arun(pdo_dead.prune(self.tables, age, limit=PRUNE_CHUNK_ROWS))
-            total += pruned
-        return total
+        return in_chunks(pdo_dead.prune(self.tables, age, limit=PRUNE_CHUNK_ROWS), PRUNE_CHUNK_ROWS)
 
     @property
     def desk(self) -> PdoDesk:

@@ -1,6 +1,7 @@
 """Events in a table that Debezium's outbox event router reads, for those who capture changes; and the way back.
 
-Rows are inserted in the publisher's transaction and never updated. No relay of ours serves them.
+Rows are inserted in the publisher's transaction and never updated. No relay of ours serves them: what
+we deliver ourselves belongs to the room above. What publishes into the table belongs to `app`.
 """
 
 from holdfast.outbox.debezium.connector import connector as connector

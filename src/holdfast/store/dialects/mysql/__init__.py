@@ -1,4 +1,7 @@
-"""MySQL and MariaDB: asyncmy for async callers and the worker, PyMySQL for sync ones; one SQL file for both servers."""
+"""MySQL and MariaDB: asyncmy for async callers and the worker, PyMySQL for sync ones; one SQL file for both servers.
+
+Its queries do not belong here: each room has them in its folder `sql`.
+"""
 
 from __future__ import annotations
 

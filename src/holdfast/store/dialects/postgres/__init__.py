@@ -1,6 +1,6 @@
 """PostgreSQL: asyncpg for async callers and the worker, psycopg 3 for sync ones.
 
-Its queries are not here: each room has them in its folder `sql`.
+Its queries do not belong here: each room has them in its folder `sql`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SQLite: the standard library's sqlite3, in WAL mode, one writer at a time.
 
-Its queries are not here: each room has them in its folder `sql`.
+Its queries do not belong here: each room has them in its folder `sql`.
 """
 
 from __future__ import annotations
