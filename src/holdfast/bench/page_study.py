@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -106,12 +106,12 @@ def _visiting(path: str) -> Asked:
 async def _visit(board: Dashboard, path: str) -> None:
     """Ask for a page as a server would. Raises: RuntimeError for anything but a page."""
     path, _, query = path.partition("?")
-    sent: list[dict[str, Any]] = []
+    sent: list[MutableMapping[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b""}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
     headers = [(b"host", b"localhost")]
