@@ -4,7 +4,7 @@ import asyncio
 import re
 from typing import Any
 
-from holdfast import Fatal, Run, jobs, observe
+from holdfast import Fatal, Retry, Run, jobs, observe
 from holdfast.events import JobReaped
 from holdfast.observe.exposition import Slots, of_fleet, of_process
 from holdfast.sinks import Function
@@ -63,7 +63,7 @@ def test_a_job_that_a_worker_gives_back_is_released_and_was_no_attempt(stage: St
 def test_a_lease_that_ran_out_is_counted_by_the_worker_that_took_it_back(stage: Stage) -> None:
     pages: list[str] = []
 
-    @stage.hf.job(queue="mail")
+    @stage.hf.job(queue="mail", retry=Retry.after(0))
     async def work() -> None: ...
 
     first = work.enqueue()

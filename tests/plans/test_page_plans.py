@@ -191,7 +191,7 @@ def steps_of(store: Store, work: Flow[Any]) -> float:
     return taken
 
 
-def test_a_horizon_is_found_by_primary_key_in_both_directions(stores: tuple[Store, Store]) -> None:
+def test_a_look_goes_by_id_in_both_directions(stores: tuple[Store, Store]) -> None:
     newest, oldest = (stores[1].run(admin.look(limit=5, newest=newest)).rows for newest in (True, False))
     assert [job.id for job in newest] == sorted((job.id for job in newest), reverse=True)
     assert [job.id for job in oldest] == sorted(job.id for job in oldest)
