@@ -31,7 +31,8 @@ class Counted(Ours):
             board.take(said)
             return bool(board.text())
 
-        watching = asyncio.create_task(report(worker, post))
+        looks = report(worker.tallies, worker.context.events, lambda: (worker.is_ready, *worker.slots_used), post)
+        watching = asyncio.create_task(looks)
         try:
             yield
         finally:
