@@ -64,7 +64,7 @@ class Rate:
 
 
 class Share(NamedTuple):
-    """Which part of a queue's limits a shard has: that of its number, among so many."""
+    """Which part of a queue's limits a shard has: that of its number, among `shards` of them."""
 
     number: int
     shards: int
@@ -152,7 +152,7 @@ class QueueSettings:
         return replace(self, concurrency=concurrency, rate=None if self.rate is None else self.rate.part(share))
 
     def require_parts(self, shards: int) -> None:
-        """Raises: ConfigError where the limits are split, and too small for each of so many shards to have a part."""
+        """Raises: ConfigError where the limits are split, and too small for each of these shards to have a part."""
         if not self.is_split:
             return
         limits = {"concurrency": self.concurrency, "rate": None if self.rate is None else self.rate.count}
