@@ -94,7 +94,7 @@ class ShardMap:
         return 1 + max((*self.owners, *self.moving.values(), *self.closed))
 
     def left_out(self, listed: int) -> str | None:
-        """Say which shards with keys are not among the first so many; None where all are."""
+        """Say which shards with keys are missing in a list of this length; None where none is."""
         having = {*self.owners, *self.moving.values()}
         absent = sorted(number for number in having if number >= listed)
         if not absent:
