@@ -127,10 +127,10 @@ def _found(took: dict[tuple[str, str], list[float]], names: list[str], scale: Sc
         few, many = took[name, FEW], took[name, MANY]
         ratio = statistics.median(one / other for one, other in zip(many, few, strict=True))
         lines.append((name, statistics.median(few), statistics.median(many), max(many), ratio))
-    slowest, dearest = max(lines, key=lambda line: line[2]), max(lines, key=lambda line: line[4])
+    slowest, grown_most = max(lines, key=lambda line: line[2]), max(lines, key=lambda line: line[4])
     summary = (
         f"the slowest with {scale.finished:,} finished rows is {slowest[0]}: {slowest[2]:.0f} ms; "
-        f"what grows most is {dearest[0]}: {dearest[4]:.2f} times as long as beside {SEEDS:,}"
+        f"what grows most is {grown_most[0]}: {grown_most[4]:.2f} times as long as beside {SEEDS:,}"
     )
     columns = ("read", f"ms beside {SEEDS:,} rows", "ms beside many", "slowest ms", "many by few")
     return Finding("pages", columns, lines, summary)

@@ -24,7 +24,7 @@ def send_by_hand(
         return True
     new = yield from runs.send(key, letter, workflow)
     if new:
-        # Its row is locked by now: whoever has the key is the one that got the letter.
+        # Its row is locked by now: the holder of the key is the one that got the letter.
         view = yield from runs.show(key, workflow)
         detail = {"run": view.id, "workflow": view.workflow, "signal": letter.name}
         yield from record(action, actor, [(view.job_id, detail)])

@@ -139,7 +139,7 @@ select json_array(
  straight_join holdfast_finished f force index (primary) on f.id = u.id;
 
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
--- With `most`, no more than so many of each are counted.
+-- With `most`, no more than that many of each are counted.
 select
     (select count(*)
        from (select 1

@@ -112,7 +112,7 @@ select json_build_array(
          where id = any ((select :ids::text::uuid[])::uuid[])) j;
 
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
--- With `most`, no more than so many are counted.
+-- With `most`, no more than that many are counted.
 select count(*)
   from (select 1
           from (select id, state, queue, kind, key, payload, errors, created_at, leased_by,

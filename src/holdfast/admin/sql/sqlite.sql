@@ -121,7 +121,7 @@ select cast(json_array(
          where id in (select value from json_each(:ids))) j;
 
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
--- With `most`, no more than so many are counted.
+-- With `most`, no more than that many are counted.
 -- Differs: as jobs_list.
 select count(*)
   from (select 1
