@@ -379,8 +379,7 @@ class Pruned(Event, frozen=True):
     worker: str
     jobs: int
     keys: int
-    # Audit lines.
-    audit: int = 0
+    audit: int = 0  # lines of the audit
 
 
 class ScheduleStored(Event, frozen=True):

@@ -317,7 +317,7 @@ def test_what_nobody_expected_is_one_line_and_code_1(run: Run, app: str, monkeyp
     def broken(*_: object) -> None:
         raise TypeError(f"about postgresql://app:{SECRET}@host/db")
 
-    monkeypatch.setattr("holdfast.admin.jobs.list_jobs", broken)
+    monkeypatch.setattr("holdfast.admin.desk.look", broken)
     told = run("jobs", "list", "--app", app, code=1).stderr
     assert told.startswith("error: TypeError: about postgresql://app:***@host/db\n")
     assert "-v" in told

@@ -62,7 +62,7 @@ def test_move_takes_the_bucket_of_a_key(hf: Holdfast, run: Callable[..., Result]
 @pytest.mark.parametrize(
     "args, words, code",
     [
-        (["add", "9"], "put a new one at the end of shards=", 2),
+        (["add", "9"], "Put a new one at the end of shards=", 2),
         (["add", "1"], "Shard 1 has keys already", 6),
         (["move", "--to", "1"], "Name what to move", 2),
         (["move", "--bucket", "1024", "--to", "1"], "must be 0 to 1023", 2),

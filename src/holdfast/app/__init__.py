@@ -183,6 +183,7 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
             refresh=refresh,
         )
 
+    @spelt
     def migrate(self, *, new_shards: Collection[int] = ()) -> list[str]:
         """Bring Holdfast's own tables to this library's version and return the names of the migrations that ran.
 

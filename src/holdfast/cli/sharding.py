@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import click
-
-from holdfast.cli.shared import Exit, Failure, hidden, missing_file, require_file, typed
 from holdfast.errors import DatabaseBusy, DatabaseUnavailable, SchemaMismatch, SchemaMissing, StoreError
 from holdfast.store import Shards, Store, founding, migrate
 from holdfast.store.opening import open_shards, said_of_shards
@@ -59,26 +56,22 @@ def checked(shards: Shards) -> dict[int, StoreError]:
     return wrong
 
 
-def require_shards(shards: Shards) -> None:
-    """Raise unless a shard answers, and those that do have their tables; tell of the others, and of a list too short.
-
-    Raises: Failure, which names the shard; as `checked`.
+def trouble_of(shards: Shards, tell: Callable[[str], None]) -> tuple[str, str] | None:
+    """Say what is wrong with the tables of a shard, and what to do; tell of shards that do not answer, and of a list
+    too short. Raises: as `checked`.
     """
-    tell_of(shards, lambda line: click.echo(hidden(typed(line)), err=True))
-    if all(map(missing_file, shards.stores)):
-        require_file(shards.stores[0], "shard 0")
     wrong = checked(shards)
     gone = shards.go(founding.lost(shards)) if wrong else {}
     for number, error in wrong.items():
         if isinstance(error, AWAY):
             shards.missing(number, error)
         elif number in gone:
-            why = founding.why_lost(shards, number, gone[number])
-            raise Failure(why, Exit.SCHEMA, "restore it, or check its URL")
+            return founding.why_lost(shards, number, gone[number]), "restore it, or check its URL"
         else:
-            raise Failure(f"shard {number} ({where_of(shards.stores[number])}): {error}", Exit.SCHEMA)
+            return f"shard {number} ({where_of(shards.stores[number])}): {error}", ""
     if (known := shards.known) is not None and (short := known.left_out(len(shards.stores))):
-        click.echo(f"note: {short}", err=True)
+        tell(f"note: {short}")
+    return None
 
 
 def tell_of(shards: Shards, tell: Callable[[str], None]) -> None:

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-# Log lines are written on threads that know no context, so what must not be shown is kept here.
+# Log lines are written on threads without a context, so what must not be shown is kept here.
 _urls_in_use: set[str] = set()
 
 
@@ -328,11 +327,15 @@ def require_tables(store: Store) -> None:
 
     Asks once: a person waits, and sees at once that the database is down.
     """
-    from holdfast.cli.sharding import require_shards
+    from holdfast.cli.sharding import tell_of, trouble_of
     from holdfast.store import Shards, migrate, shard_map
 
     if isinstance(store, Shards):
-        require_shards(store)
+        tell_of(store, lambda line: click.echo(hidden(typed(line)), err=True))
+        if all(map(missing_file, store.stores)):
+            require_file(store.stores[0], "shard 0: ")
+        if trouble := trouble_of(store, lambda line: click.echo(line, err=True)):
+            raise Failure(trouble[0], Exit.SCHEMA, trouble[1])
         return
     require_file(store)
     store.run_once(migrate.check(store.schema_version))
@@ -341,11 +344,11 @@ def require_tables(store: Store) -> None:
 
 
 def require_file(store: Store, name: str = "") -> None:
-    """Raise where the file of a store is not there, of a shard by its name."""
+    """Raise where the file of a store is not there; `name` says which shard it is."""
     if missing := missing_file(store):
         folder = missing.absolute().parent
         first = "" if folder.is_dir() else f"make the folder {folder}; then "
-        why = f"{name}: there is no database file {missing}" if name else f"there is no database file {missing}"
+        why = f"{name}there is no database file {missing}"
         raise Failure(why, Exit.SCHEMA, f"{first}`holdfast migrate apply` creates it")
 
 

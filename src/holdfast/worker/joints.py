@@ -45,9 +45,14 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-async def unless(event: asyncio.Event, work: Awaitable[Any], timeout: float | None = None) -> None:
-    """Wait for work until an event or a time-out; work that is a task of its own is not cancelled."""
-    waits = [asyncio.ensure_future(work), asyncio.ensure_future(event.wait())]
+async def unless(
+    event: asyncio.Event, work: Awaitable[Any] | Callable[[], Awaitable[Any]], timeout: float | None = None
+) -> None:
+    """Wait for work until an event or a time-out; work that is a task of its own is not cancelled.
+
+    A function is called when the wait begins: a coroutine that nobody comes to wait for would be left over.
+    """
+    waits = [asyncio.ensure_future(work() if callable(work) else work), asyncio.ensure_future(event.wait())]
     try:
         await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     finally:

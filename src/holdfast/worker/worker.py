@@ -363,7 +363,7 @@ class Worker:
         """Give the buffer back, let handlers finish, release what is left, write every outcome."""
         deadline = time.monotonic() + self.drain
         released = self.holdings.give_back(self.holdings.take_back())
-        receiving = joints.unless(self._at_once, self._intake.ended(), min(self.drain, RECEIVING_ENDS_SECONDS))
+        receiving = joints.unless(self._at_once, self._intake.ended, min(self.drain, RECEIVING_ENDS_SECONDS))
         await asyncio.gather(self._finish_claiming(), receiving)
         await self._intake.cut_short()
         if not self._at_once.is_set():
