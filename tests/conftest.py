@@ -134,7 +134,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     More than there are cores: most tests wait for a server, a lease or another process.
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return max(1, min(3 * len(os.sched_getaffinity(0)), int(memory // GIGABYTES_FOR_A_PROCESS), 8))
+    return max(1, min(2 * len(os.sched_getaffinity(0)), int(memory // GIGABYTES_FOR_A_PROCESS), 8))
 
 
 @pytest.hookimpl(tryfirst=True)
