@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast, events
 from holdfast.worker import Worker, registry
-from holdfast.worker.rounds import company
+from holdfast.worker.rounds import base, company
 from tests.worker.stage import Stage
 
 
@@ -54,6 +54,8 @@ def test_a_kind_that_comes_later_is_told_once_by_one_worker_for_all(
 ) -> None:
     stage = sqlite_stage
     monkeypatch.setattr(company.Company, "every_seconds", 0.02)
+    # What one of them has taken stays taken for ten seconds: on a busy machine the other would take over.
+    monkeypatch.setattr(base, "TURNS_PER_LEASE", 500)
     some_handler(stage.hf)
     looks: list[str] = []
     look = company.Company.run
