@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 NAMING = Naming(None, 1_000)
 # All messages are one argument, written by msgpack: one for each field took a dozen µs more a message. Of each: which
 # key is its stream, its line ("" without a key), fields and values; where the last is a number, it stands for the
-# argument of that number, which is no text. Back comes a line for each: the id of the entry, an error behind "!", or
-# nothing for what was held back.
+# argument of that number, because it is not text. Back comes a line for each: the id of the entry, an error behind
+# "!", or nothing for what was held back.
 _APPEND = """
 local answers, stopped = {}, {}
 for i, message in ipairs(cmsgpack.unpack(ARGV[2])) do
@@ -53,7 +53,7 @@ return table.concat(answers, '\\n')
 """
 # What Redis says when it takes no writes at all now.
 _DOWN = ("OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "BUSY ")
-# The script's argument that the first body is which is no text: those before it are `maxlen` and the messages.
+# Bodies that are not text are arguments of their own, from this one on; `maxlen` and the messages come before them.
 _FIRST_RAW = 3
 _encode = msgspec.msgpack.Encoder().encode
 
