@@ -36,6 +36,9 @@ settings.load_profile("unhurried")
 GIGABYTES_FOR_A_PROCESS = 3
 
 
+# Where files of tests are, if there is room: SQLite waits for the disk at each commit, and no test cuts the power.
+IN_MEMORY, GIGABYTES_IN_MEMORY = Path("/dev/shm"), 4
+
 left_out: dict[str, int] = {}
 """How many tests another target of `make` runs."""
 
@@ -125,6 +128,20 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     with skipped_unless_ci():
         return (yield)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have folders of tests (`tmp_path`) made in memory, unless somebody said where."""
+    if config.option.basetemp is None and "PYTEST_DEBUG_TEMPROOT" not in os.environ and _has_room(IN_MEMORY):
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(IN_MEMORY)
+
+
+def _has_room(folder: Path) -> bool:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return False
+    found = os.statvfs(folder)
+    runs_programs = not found.f_flag & os.ST_NOEXEC
+    return runs_programs and found.f_bavail * found.f_frsize > GIGABYTES_IN_MEMORY * 2**30
 
 
 @pytest.hookimpl(optionalhook=True)

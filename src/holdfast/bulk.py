@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from holdfast.errors import ConfigError, Conflict, LeasesLost
 from holdfast.flow import Flow, Steps
-from holdfast.handlers import Application, Handler, vacant
+from holdfast.handlers import Application, Handler, name_for, vacant
 from holdfast.job import Job, Transaction, completion_of, given_tx, quiet
 from holdfast.life.source import Source
 from holdfast.values.options import HandlerOptions, kind_name
@@ -109,7 +109,7 @@ class BulkDecorator:
         return self.register(fn)
 
     def register(self, fn: Callable[..., Any]) -> BulkHandler[Any, Any]:
-        kind = kind_name(self._kind or fn.__name__)
+        kind = kind_name(name_for(fn, self._kind, "hf.bulk"))
         unreserved(self._options.queue, "queue")
         vacant(self._app.handlers, kind, fn)
         handler: BulkHandler[Any, Any] = BulkHandler(

@@ -98,7 +98,7 @@ class JobRetried(JobEvent, frozen=True):
     level = logging.WARNING
     delay: float
     error: str
-    # Of what the handler raised, as its row keeps it.
+    # Of what the handler raised, here and in other events; the row of the job keeps it.
     traceback: str = ""
     # The object itself, while this process still has it: not after a reap, nor where nothing was raised.
     exception: BaseException | None = None
@@ -112,9 +112,7 @@ class JobSnoozed(JobEvent, frozen=True):
 class JobDead(JobEvent, frozen=True):
     level = logging.ERROR
     error: str
-    # Of what the handler raised, as its row keeps it.
     traceback: str = ""
-    # The object itself, while this process still has it: not after a reap, nor where nothing was raised.
     exception: BaseException | None = None
 
 
@@ -198,6 +196,8 @@ class FailedAfterDone(JobEvent, frozen=True):
 
     level = logging.WARNING
     error: str
+    traceback: str = ""
+    exception: BaseException | None = None
 
 
 class SettleRefused(JobEvent, frozen=True):

@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 
 from holdfast.bound import Bound as Bound
 from holdfast.bound import likeness
@@ -81,6 +81,20 @@ class Registration(Generic[P, R_co]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> R_co:
         return self.fn(*args, **kwargs)
+
+
+def name_for(fn: object, said: str | None, decorator: str, named: str = "kind") -> str:
+    """Return the name of a function to be registered: what was said, or its own.
+
+    Raises: ConfigError for what is not a function, as in `@hf.job("mail")`, and for one without a name.
+    """
+    if not callable(fn):
+        rule = f'decorates a function, and its options are given by name, as in @{decorator}(queue="mail")'
+        raise ConfigError(f"@{decorator}", rule, fn)
+    own = said or getattr(fn, "__name__", None)
+    if own is None:
+        raise ConfigError(named, f"must be given, as in @{decorator}({named}=…): this has no name of its own", fn)
+    return cast("str", own)
 
 
 def vacant(

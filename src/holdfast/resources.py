@@ -35,8 +35,8 @@ from holdfast.values.failure import type_name, words
 from holdfast.values.given import annotated, told
 from holdfast.values.payload import Signature
 
-_ITERATORS = (AsyncIterator, AsyncIterable, AsyncGenerator, Iterator, Iterable, Generator)
-_BLOCKS = (AbstractAsyncContextManager, AbstractContextManager)
+_ITERATORS: tuple[Any, ...] = (AsyncIterator, AsyncIterable, AsyncGenerator, Iterator, Iterable, Generator)
+_BLOCKS: tuple[Any, ...] = (AbstractAsyncContextManager, AbstractContextManager)
 # What no hook may give: a handler's parameter of such a type is one of its payload.
 _PLAIN = (Any, object, str, int, float, bool, bytes, list, dict, tuple, set)
 
@@ -47,7 +47,7 @@ class Hook:
     def __init__(self, fn: Any) -> None:
         if not callable(fn) or isinstance(fn, type):
             raise ConfigError("on_start", "must be a function", fn)
-        self.fn = fn
+        self.fn: Callable[..., Any] = fn
         self.name = name_of(fn)
         plain = function_of(fn)
         self.where = f"{self.name} ({plain.__code__.co_filename}:{plain.__code__.co_firstlineno})"
@@ -92,7 +92,7 @@ class Hook:
         return await self._entered(block, stack)
 
     async def _entered(self, block: Any, stack: AsyncExitStack) -> Any:
-        if hasattr(type(block), "__aenter__"):
+        if _is_async(block):
             value = await block.__aenter__()
             stack.push_async_callback(self._end, block)
             return value
@@ -115,12 +115,16 @@ class Hook:
     async def _end(self, block: Any) -> None:
         """Run what follows the `yield`; what it raises is told, and keeps no other hook from its end."""
         try:
-            if hasattr(type(block), "__aexit__"):
+            if _is_async(block):
                 await block.__aexit__(None, None, None)
             else:
                 await asyncio.to_thread(block.__exit__, None, None, None)
         except Exception as error:
             complain("the on_start hook %s failed at its end", self.where, error=error)
+
+
+def _is_async(block: object) -> bool:
+    return hasattr(type(block), "__aenter__")
 
 
 class Hooks:

@@ -43,8 +43,8 @@ def _url(name: str, stack: ExitStack) -> str:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-"))
         return f"sqlite:///{folder}/bench.db"
     if name == "postgres":
-        return stack.enter_context(Postgres(settings=SETTINGS)).fresh_database()
-    return stack.enter_context(MariaDB()).fresh_database()
+        return stack.enter_context(Postgres(settings=SETTINGS, durable=True)).fresh_database()
+    return stack.enter_context(MariaDB(durable=True)).fresh_database()
 
 
 if __name__ == "__main__":

@@ -358,7 +358,7 @@ def _run(work: Coroutine[Any, Any, Took]) -> Took:
 def study(count: int, rounds: int, names: Iterable[str], latencies: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with ExitStack() as stack:
-        server = stack.enter_context(servers.Postgres())
+        server = stack.enter_context(servers.Postgres(durable=True))
         url = server.fresh_database()
         for name in names:
             try:

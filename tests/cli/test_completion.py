@@ -65,6 +65,32 @@ def test_the_tab_key_completes_commands_and_options_in_bash(tmp_path: Path) -> N
         terminal.close()
 
 
+def test_states_are_completed() -> None:
+    command = [sys.executable, "-c", "from holdfast.cli import main; main(prog_name='holdfast')"]
+    asked = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast jobs list --state d", "COMP_CWORD": "4"}
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["plain,done", "plain,dead"]
+
+
+def test_fish_gets_whole_sentences(run: Run) -> None:
+    # As fish itself would, of which not every machine has one: the sentence of `workers` has a comma.
+    assert 'set -l metadata (string split --max 1 "," $completion)' in run("completion", "fish").stdout
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+def test_fish_shows_whole_sentences(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / ".config" / "fish" / "completions"
+    folder.mkdir(parents=True)
+    (folder / "holdfast.fish").write_text(run("completion", "fish").stdout)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shown = subprocess.run(
+        ["fish", "-c", 'complete -C"holdfast worker"'],
+        env=os.environ | {"HOME": str(tmp_path), "PATH": path},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "workers\tList the workers, or drain some." in shown
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_script_of_each_shell_is_one_that_it_can_read(run: Run, shell: str, tmp_path: Path) -> None:
     script = run("completion", shell).stdout

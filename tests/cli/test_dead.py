@@ -45,6 +45,60 @@ def test_the_list_shows_what_they_died_of(run: Run, app: str, store: Store) -> N
     assert run("dead", "list", "--app", app, "--queue", "other").stderr == "no dead letters found\n"
 
 
+def test_a_list_ends_after_a_number_of_dead_letters_and_says_so(
+    run: Run, app: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.admin.desk.WINDOW", 3)
+    [far] = kill(store)
+    kill(store, 2, queue="bulk")
+    # What is done is not looked at, so that it does not count.
+    add(store, 9)
+    for lease in claim(store, 9):
+        store.run(jobs.complete(lease))
+    asked = ("dead", "list", "--app", app, "--json", "--queue", "mail")
+    assert [job["id"] for job in lines(run(*asked))] == [far]
+    kill(store, 1, queue="bulk")
+    short = run(*asked)
+    assert short.stdout == ""
+    assert "dead letters; for the others: --all, or --after " in short.stderr
+    after = short.stderr.split("--after ")[1].split()[0]
+    for more in (("--all",), ("--after", after)):
+        whole = run(*asked, *more)
+        assert [job["id"] for job in lines(whole)] == [far]
+        assert "--all" not in whole.stderr
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count no further than to two, and look at two at a time."""
+    for name in ("holdfast.cli.meant", "holdfast.admin.desk"):
+        monkeypatch.setattr(f"{name}.COUNTED", 2)
+    for name in ("holdfast.admin.jobs", "holdfast.admin.looking"):
+        monkeypatch.setattr(f"{name}.WINDOW", 2)
+    monkeypatch.setattr(letters, "LETTERS_PER_COMMIT", 2)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("verb", ["replay", "discard"])
+def test_very_many_are_not_counted_before_they_are_acted_on(run: Run, app: str, store: Store, verb: str) -> None:
+    kill(store, 3, queue="bulk")
+    kill(store, 7)
+    asked = ("dead", verb, "--queue", "mail", "--app", app)
+    assert "2 dead letters or more" in run(*asked, code=2).stderr
+    assert "up to 5 dead letters" in run(*asked, "--limit", "5", code=2).stderr
+    assert run(*asked, "--dry-run").stdout == f"would {verb} 2 dead letters or more\n"
+    [told] = lines(run(*asked, "--dry-run", "--json"))
+    assert (told["at_least"], len(told[f"{verb}ed"])) == (True, 2)
+    [told] = lines(run(*asked, "--dry-run", "--json", "--limit", "2"))
+    assert "at_least" not in told
+    assert run(*asked, "--limit", "5", "--yes").stdout == f"{verb}ed 5 dead letters\n"
+    # Few enough to be counted.
+    assert run(*asked, "--dry-run").stdout == f"would {verb} 2 dead letters\n"
+    kill(store, 5)
+    assert run(*asked, "--yes").stdout == f"{verb}ed 7 dead letters\n"
+    assert dead(store) == 3
+
+
 def test_groups_join_like_errors(run: Run, app: str, store: Store) -> None:
     kill(store, 2, message="order 1 is gone")
     kill(store, 1, message="order 27 is gone")

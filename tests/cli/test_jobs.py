@@ -1,6 +1,7 @@
 """`holdfast jobs`."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from holdfast.admin import JobsDesk
 from holdfast.cli.follow import Follower
 from holdfast.cli.schemas import OurSchema
 from holdfast.cli.stores import Opened
+from holdfast.flow import Flow, Steps
 from holdfast.life.listing import Wanted
 from holdfast.store import Store
 from holdfast.values.ids import new_id
@@ -207,6 +209,36 @@ def test_tail_shows_each_change_once(run: Run, app: str, store: Store) -> None:
     store.run(jobs.complete(lease))
     assert [(job.id, state) for job, state in follower.look(at)] == [(job_id, "done")]
     assert follower.look(at) == []
+
+
+def test_tail_reads_what_ended_since_its_last_look(run: Run, app: str, store: Store) -> None:
+    asked: list[str] = []
+
+    class Counting(Opened):
+        def run(self, work: Flow[Any]) -> Any:
+            def counted() -> Steps[Any]:
+                steps = work.start()
+                statement = next(steps)
+                while True:
+                    asked.append(statement.name)
+                    try:
+                        statement = steps.send((yield statement))
+                    except StopIteration as end:
+                        return end.value
+
+            return super().run(Flow(work.name, counted))
+
+    follower, at = Follower(Wanted(kind="nobody")), Counting(JobsDesk(), store, OurSchema(store))
+    kill(store, 5)
+    [other] = add(store, 1, kind="nobody")
+    follower.look(at)
+    [lease] = claim(store)
+    store.run(jobs.complete(lease))
+    asked.clear()
+    assert [(job.id, state) for job, state in follower.look(at)] == [(other, "done")]
+    # The list by id, which would look at all that is kept, is asked for live jobs alone.
+    assert asked.count("finished_latest") == 2
+    assert asked.count("jobs_list") == 3
 
 
 def test_tail_begins_with_the_last_ones_and_ends_in_time(run: Run, app: str, store: Store) -> None:

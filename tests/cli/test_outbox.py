@@ -154,6 +154,23 @@ def test_events_are_published_again_by_type_and_to_another_route(run: Run, hf: H
     assert "did you mean backup" in run("outbox", "republish", "--type", "x", "--to", "backups", *SHOP, code=2).stderr
 
 
+def test_very_many_deliveries_are_not_counted_before_they_are_published_again(
+    run: Run, hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("holdfast.cli.meant", "holdfast.cli.outbox"):
+        monkeypatch.setattr(f"{name}.COUNTED", 2)
+    monkeypatch.setattr("holdfast.admin.looking.WINDOW", 2)
+    for number in range(5):
+        hf.publish("order.lost", number)
+        hf.publish("order.paid", number)
+    asked = ("outbox", "republish", "--type", "order.paid", "--route", "orders", *SHOP)
+    assert "the events of 2 deliveries or more again?" in run(*asked, code=2, input="").stderr
+    assert run(*asked, "--dry-run").stdout == "would publish 2 events again, of 2 deliveries or more\n"
+    assert run(*asked, "--limit", "4", "--yes").stdout == "published 4 events again, of 4 deliveries\n"
+    # Those of the line before are deliveries, too.
+    assert run(*asked, "--yes").stdout == "published 5 events again, of 9 deliveries\n"
+
+
 def test_events_that_waited_for_a_route_are_sent_on(run: Run, hf: Holdfast) -> None:
     hf.publish("user.created", 1)
     warned = run("doctor", *SHOP, code=7).stdout

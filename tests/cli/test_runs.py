@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,9 @@ def test_a_run_is_signalled_and_asked_to_stop(run: Run, app: str, store: Store) 
     assert lines[0].actor == "ada"
     assert "@" in (lines[1].actor or "")
     assert run("runs", "cancel", "order-1", "--app", app).stdout == "order-1 was asked to stop\n"
-    assert store.run(runs.news([lease.job_id])) == {lease.job_id: {"approved", "paid", CANCEL}}
+    assert store.run(runs.news({lease.job_id: ["approved", "paid", CANCEL]})) == {
+        lease.job_id: {"approved", "paid", CANCEL}
+    }
     assert run("runs", "cancel", "order-1", "--force", "--app", app).stdout == "order-1 was ended\n"
     assert store.run(runs.show("order-1")).status == "cancelled"
 
@@ -160,3 +163,34 @@ def test_doctor_names_versions_that_nobody_serves(run: Run, app: str, store: Sto
     assert "1 run of fulfil@1, 0 of them due, and no live worker serves that version" in told
     store.run(registry.beat("w2", json.dumps({"queues": ["runs"], "kinds": ["fulfil@1"]})))
     assert "serves that version" not in run("doctor", "--app", app).stdout
+
+
+def test_commands_of_runs_answer_programs_in_json(
+    run: Run, app: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = waiting_run(store.url, tmp_path, "app_of_json")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def told(*words: str, code_: int = 0) -> list[Any]:
+        lines = run("runs", *words, "--json", "--app", code, code=code_).stdout.splitlines()
+        return [json.loads(line) for line in lines]
+
+    [listed] = told("list", "--status", "waiting")
+    assert (listed["id"], listed["status"], listed["waits_for"]) == ("order-1", "waiting", "signal:approved")
+    file = str(tmp_path / "order.json")
+    Path(file).write_text(json.dumps(told("export", "order-1")[0]))
+    [fits] = told("replay", file)
+    assert (fits["file"], fits["why"]) == (file, None)
+    [differs] = told("replay", file, "--version", "3", code_=6)
+    assert "recorded next: charge" in differs["why"]
+    assert told("fork", "order-1", "--at", "charge", "--id", "order-2") == [
+        {"run": "order-2", "source": "order-1", "at": "charge"}
+    ]
+    assert told("cancel", "order-1") == [{"run": "order-1", "asked": True}]
+    assert told("cancel", "order-1", "--force") == [{"run": "order-1", "ended": 1}]
+    lease = claimed_run(store.run)
+    store.run(runs.stick(lease.job_id, lease.fence, "recorded next: a"))
+    [stuck] = told("stuck")
+    assert (stuck["id"], stuck["stuck"]) == ("order-2", "recorded next: a")
+    store.run(ended_run(lease, "dead"))
+    assert told("resume", "order-2") == [{"run": "order-2", "resumed": True}]

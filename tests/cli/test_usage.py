@@ -280,6 +280,23 @@ def test_commands_in_hints_can_be_typed_as_they_stand(
     assert "Run `holdfast migrate apply`." in run("jobs", "list", code=3).stderr
 
 
+def test_a_hint_names_the_application_and_what_was_typed_beside_it(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 'from holdfast import Holdfast\n\nhf = Holdfast("sqlite:///own.db", prefix="own")\n'
+    (place / "own.py").write_text(made)
+    # A URL alone would make the tables under another prefix than the application's.
+    assert "`holdfast migrate apply --app own:hf` creates it" in run("worker", "own:hf", code=3).stderr
+    (place / "own.db").touch()
+    assert "Run `holdfast migrate apply --app own:hf`." in run("worker", "own:hf", code=3).stderr
+    assert "Run `holdfast migrate apply --app own:hf`." in run("jobs", "list", "--app", "own:hf", code=3).stderr
+    (place / "told.py").write_text("from holdfast import Holdfast\n\nhf = Holdfast()\n")
+    told = run("worker", "told:hf", "--url", "sqlite:///own.db", "--prefix", "own", code=3).stderr
+    assert "Run `holdfast migrate apply --app told:hf --url sqlite:///own.db --prefix own`." in told
+    monkeypatch.setenv("HOLDFAST_APP", "own:hf")
+    assert "Run `holdfast migrate apply`." in run("worker", code=3).stderr
+
+
 def test_a_password_is_in_no_hint(run: Run, pg_url: str) -> None:
     parts = urlsplit(pg_url)
     url = parts._replace(netloc=f"{parts.username}:{SECRET}@{parts.hostname}:{parts.port}").geturl()

@@ -55,6 +55,24 @@ def test_a_large_replay_goes_in_parts_and_tells_how_far_it_is(shop: Shop, monkey
     assert count(shop, states=("dead",), kind="send_receipt") == 0
 
 
+def test_very_many_letters_are_not_counted_before_they_are_replayed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PART", 3)
+    for name in ("holdfast.dashboard.actions.letters", "holdfast.admin.desk"):
+        monkeypatch.setattr(f"{name}.COUNTED", 4)
+    client = Client(board(shop))
+    preview = client.get("/ask/replay?q=kind:send_receipt").page
+    assert "Replay 4 dead letters or more?" in preview.words
+    page, told = client.submit(preview.form("/do/replay")).page, list[str]()
+    while any(form.action.endswith("/do/replay") for form in page.forms):
+        told.append(re.search(r"(\d+) so far", page.words).group())  # type: ignore[union-attr]
+        page = client.submit(page.form("/do/replay")).page
+    assert told == ["3 so far", "6 so far", "8 so far"]
+    assert "8 dead letters replayed" in page.words
+    assert count(shop, states=("dead",), kind="send_receipt") == 0
+
+
 def test_letters_that_die_after_the_preview_are_not_replayed(shop: Shop) -> None:
     client = Client(board(shop))
     preview = client.get("/ask/replay?q=kind:send_receipt").page.form("/do/replay")

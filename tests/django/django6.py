@@ -1,5 +1,7 @@
-"""Django 6, which our own environment cannot have while it runs on Python 3.11: an environment and the source of it."""
+"""Django 6, which our own environment cannot have while it runs on Python 3.11: an environment for each version, and
+the source of the newest."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -10,8 +12,9 @@ from pathlib import Path
 from tests import servers
 from tests.servers import TOOLS, Unavailable
 
-NAME = "Django 6"
-VERSION = "6.1.3"
+# By the names that a summary gives to what is missing.
+VERSIONS = {"Django 6.0": "6.0.10", "Django 6.1": "6.1.3"}
+NEWEST = "Django 6.1"
 OLDEST = (3, 12)
 # What our package needs beside it, in this test.
 ALSO = ("cronsim", "msgspec", "click", "rich", "jinja2", "psycopg[binary]")
@@ -37,19 +40,20 @@ def _is_new_enough(python: str) -> bool:
     return told.returncode == 0 and tuple(map(int, told.stdout.split())) >= OLDEST
 
 
-def _find() -> Path:
-    folder = TOOLS / f"django-{VERSION}"
+def _find(name: str) -> Path:
+    version = VERSIONS[name]
+    folder = TOOLS / f"django-{version}"
     if folder.exists():
         return folder
     python = next(filter(_is_new_enough, _interpreters()), None)
     if python is None:
-        raise Unavailable(NAME, "it needs Python 3.12 or later, and there is none")
+        raise Unavailable(name, "it needs Python 3.12 or later, and there is none")
     try:
         with servers.unpacked_apart(folder) as target:
             servers.run([python, "-m", "venv", str(target / "venv")])
             pip = [str(target / "venv" / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
-            servers.run([*pip, "install", f"django=={VERSION}", *ALSO])
-            source = ["download", "--no-deps", "--no-binary", "django", "--dest", str(target), f"django=={VERSION}"]
+            servers.run([*pip, "install", f"django=={version}", *ALSO])
+            source = ["download", "--no-deps", "--no-binary", "django", "--dest", str(target), f"django=={version}"]
             servers.run([*pip, *source])
             [archive] = target.glob("*.tar.gz")
             with tarfile.open(archive) as packed:
@@ -58,19 +62,20 @@ def _find() -> Path:
                 packed.extractall(target, wanted, filter="data")
             archive.unlink()
     except (OSError, RuntimeError) as error:
-        raise Unavailable(NAME, str(error)) from error
+        raise Unavailable(name, str(error)) from error
     return folder
 
 
-servers.finders[NAME] = _find
+for _name in VERSIONS:
+    servers.finders[_name] = functools.partial(_find, _name)
 
 
-def python() -> str:
-    """Return the interpreter that has Django 6. Raises: Unavailable."""
+def python(name: str = NEWEST) -> str:
+    """Return the interpreter that has this Django. Raises: Unavailable."""
     # By `bin` of the folder: the environment was moved after it was made, which its interpreter takes well.
-    return str(servers.need(NAME) / "venv" / "bin" / "python")
+    return str(servers.need(name) / "venv" / "bin" / "python")
 
 
 def tests() -> Path:
-    """Return the folder of Django's own tests, of which those of its Tasks are there. Raises: Unavailable."""
-    return servers.need(NAME) / f"django-{VERSION}" / "tests"
+    """Return the folder of the newest Django's own tests, those of its Tasks. Raises: Unavailable."""
+    return servers.need(NEWEST) / f"django-{VERSIONS[NEWEST]}" / "tests"

@@ -16,7 +16,7 @@ def told(url: str, *words: str, code: int = 0, **environment: str) -> str:
 def test_migrate_makes_the_tables_of_another_prefix(sqlite_url: str) -> None:
     told(sqlite_url, "migrate", "--verbosity", "0")
     later = {"DJANGO_TEST_HOLDFAST": json.dumps({"prefix": "later"})}
-    assert "Run `manage.py migrate`" in told(sqlite_url, "holdfast", "jobs", "list", code=3, **later)
+    assert "Run `manage.py migrate`.\n" in told(sqlite_url, "holdfast", "jobs", "list", code=3, **later)
     # As far as Django's own record says that the tables are: all of it, and so nothing is left for it to apply.
     shown = told(sqlite_url, "migrate", **later)
     assert "No migrations to apply" in shown

@@ -33,9 +33,10 @@ def test_a_projects_own_tests_see_every_promise_kept(database: str, request: pyt
 
 
 @pytest.mark.slow
-def test_a_projects_own_tests_see_every_promise_kept_on_django_6(sqlite_url: str) -> None:
+@pytest.mark.parametrize("version", django6.VERSIONS)
+def test_a_projects_own_tests_see_every_promise_kept_on_django_6(sqlite_url: str, version: str) -> None:
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    done = manage(sqlite_url, "test", *PROMISES, "--noinput", python=django6.python(), PYTHONPATH=path)
+    done = manage(sqlite_url, "test", *PROMISES, "--noinput", python=django6.python(version), PYTHONPATH=path)
     assert done.returncode == 0, done.stderr[-5000:]
     [ran] = re.findall(r"Ran (\d+) tests", done.stderr)
     assert int(ran) > 20

@@ -202,8 +202,9 @@ def test_a_server_without_tables_says_so_and_does_not_start(port: int, tmp_path:
     assert "SchemaMissing" in done.stderr
 
 
-def test_flask(sqlite_url: str, port: int, tmp_path: Path) -> None:
-    place = Place("flask", sqlite_url)
+@pytest.mark.parametrize("database", ["sqlite_url", "mariadb_url"])
+def test_flask(database: str, port: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    place = Place("flask", request.getfixturevalue(database))
     log, worker_log = tmp_path / "log", tmp_path / "worker"
     serve = ("-m", "waitress", "--listen", f"127.0.0.1:{port}", "--call", "shop.web:make_app")
     with (

@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +15,7 @@ from tests.servers import TOOLS, Unavailable
 
 PYPI = "durable-worker of PyPI"
 VERSION = "0.26.1"
-PATIENCE = 30.0
+PATIENCE = 60.0
 HERE = Path(__file__).resolve().parent
 
 
@@ -40,11 +41,13 @@ class Peer:
 
     def __init__(self, command: list[str], cwd: Path, notes: Path) -> None:
         self.notes = notes
+        # A file, because nobody reads it while the worker runs: one that has filled a pipe would wait for ever.
+        self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `kill`
         self.process = subprocess.Popen(
             command,
             cwd=cwd,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._stderr,
             text=True,
             env=servers.plain_environment(),
         )
@@ -62,7 +65,9 @@ class Peer:
 
     def errors(self) -> str:
         self.process.kill()
-        return self.process.stderr.read() if self.process.stderr is not None else ""
+        self.process.wait()
+        self._stderr.seek(0)
+        return self._stderr.read()
 
     def noted(self, start: str = "") -> list[str]:
         lines = self.notes.read_text().splitlines() if self.notes.exists() else []
@@ -79,7 +84,7 @@ class Peer:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        for stream in (self.process.stdout, self.process.stderr):
+        for stream in (self.process.stdout, self._stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()

@@ -90,6 +90,7 @@ def test_the_rest_of_a_chain_is_checked_before_anything_is_added(add: Task[[int,
 
 def test_a_group_is_added_as_a_whole(add: Task[[int, int], int], hf: Holdfast) -> None:
     results = group(add.s(n, n) for n in range(3))()
+    assert repr(results) == f"<GroupResult: {results.results}>"
     assert (len(results), results.ready(), results.completed_count()) == (3, False, 0)
     run_due(hf)
     assert (results.get(timeout=0), results.successful(), results.failed()) == ([0, 2, 4], True, False)

@@ -18,6 +18,7 @@ from holdfast.testing.suite_door import BIT, EXITS, note
 from holdfast.values.rows import Lease
 
 Leave = Callable[[Lease], Flow[Any]]
+Asked = Callable[..., list[str]]
 
 # Leaves rows with followers where they are, whatever parameters it is given.
 SPARES_FOLLOWED = re.compile(r"\bfollowers is null\b(?!\s*-- when)")
@@ -43,31 +44,32 @@ def deleting(dialect: str, table: str) -> dict[str, list[str]]:
 
 
 @flow
-def recorded(work: Flow[Any], names: set[str]) -> Steps[None]:
+def recorded(work: Flow[Any], names: list[str]) -> Steps[None]:
     """Run a flow and note which queries it asks for."""
     steps = work.start()
     rows: Any = None
     try:
         while True:
             statement = steps.send(rows)
-            names.add(statement.name)
+            names.append(statement.name)
             rows = yield statement
     except StopIteration:
         return
 
 
 @pytest.fixture
-def asked(sqlite_url: str) -> Iterator[Callable[[Leave], set[str]]]:
-    """Claim a job with a follower, let it leave, and tell which queries that took."""
+def asked(sqlite_url: str) -> Iterator[Asked]:
+    """Claim a job, let it leave, and tell which queries that took."""
     door.attach(BIT, note)
     with closing(Store(sqlite_url)) as store:
         store.run(migrate.apply(store.migrations))
 
-        def run(leave: Leave) -> set[str]:
+        def run(leave: Leave, followed: bool = True) -> list[str]:
             store.run(jobs.enqueue(new_job()))
             [lease] = store.run(jobs.claim("mail", limit=1))
-            store.run(jobs.follow([lease.job_id], BIT))
-            names: set[str] = set()
+            if followed:
+                store.run(jobs.follow([lease.job_id], BIT))
+            names: list[str] = []
             store.run(recorded(leave(lease), names))
             return names
 
@@ -82,12 +84,18 @@ def cancelled_by_hand(lease: Lease) -> Steps[None]:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_whatever_deletes_a_live_job_is_tested_at_the_door(dialect: str, asked: Callable[[Leave], set[str]]) -> None:
+def test_whatever_deletes_a_live_job_is_tested_at_the_door(dialect: str, asked: Asked) -> None:
     tested = set().union(*(asked(leave) for _, leave in EXITS.values()), asked(cancelled_by_hand))
     deleted = deleting(dialect, "jobs")
     assert len(deleted) >= 5
     others = {name: statements for name, statements in deleted.items() if name not in tested}
     assert [name for name, parts in others.items() if not all(map(SPARES_FOLLOWED.search, parts))] == []
+
+
+# Leases that nobody knows of have to be found first.
+@pytest.mark.parametrize("exit", sorted(EXITS.keys() - {"strays"}))
+def test_a_plain_job_leaves_by_one_query(asked: Asked, exit: str) -> None:
+    assert len(asked(EXITS[exit][1], followed=False)) == 1
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -14,6 +14,7 @@ import holdfast.cli
 import holdfast.foreign
 import holdfast.testing
 import holdfast.worker
+from holdfast import sinks
 from holdfast.cli import COMMANDS
 from holdfast.foreign.kinds import KINDS
 from holdfast.store.catalogue import foreign_rooms, own_queries, own_rooms, written_in
@@ -74,6 +75,14 @@ def test_every_topic_is_in_the_conformance_suite() -> None:
         node for node in ast.parse(Path(suite.__file__).read_text("utf-8")).body if type(node) is ast.ImportFrom
     ]
     assert {f"holdfast.testing.suite_{topic}" for topic in topics} == {node.module for node in imported}
+
+
+@pytest.mark.parametrize("page", ["sinks/README.md", "reference/api.md"])
+def test_every_sink_is_in_the_lists_of_sinks(page: str) -> None:
+    kinds = [name for name in sinks.__all__ if name != "Sink" and hasattr(getattr(sinks, name), "send")]
+    assert len(kinds) >= 9
+    text = (Path(__file__).parents[2] / "docs" / page).read_text("utf-8")
+    assert [name for name in kinds if f"`{name}`" not in text] == []
 
 
 def names_in(code: str) -> Iterator[str]:

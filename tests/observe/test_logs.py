@@ -238,6 +238,10 @@ def test_lines_for_people_say_how_a_job_ended_and_why() -> None:
     first, *rest = text.splitlines()
     assert first.endswith("failed send 7 #2 (mail) in 2.5 s after a wait of 3.0 s; again in 10.0 s: ValueError: no")
     assert rest == ["Traceback", "  line"]
+    late = {"event": "FailedAfterDone", "duration": 0.5, "error": "ValueError: no", "traceback": "Traceback", **common}
+    first, *rest = Lines().format(record(holdfast=late)).splitlines()
+    assert first.endswith("failed after it was done: send 7 #2 (mail) in 500 ms: ValueError: no")
+    assert rest == ["Traceback"]
     mine = Lines().format(record(job_id="7", job_kind="send", job_attempt=2))
     assert mine.endswith("said this [send 7 #2]")
 

@@ -4,25 +4,33 @@ Counted are rows of plans (PostgreSQL), rows that the server read (MariaDB, MySQ
 (SQLite). The limits of counts and looks are small here, so that tables of some thousand rows are beyond them.
 """
 
+import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 
 from holdfast import admin, jobs, observe, runs
-from holdfast.admin import Filter, JobsDesk
-from holdfast.flow import Flow, Statement
+from holdfast.admin import Filter, JobsDesk, recording
+from holdfast.flow import Flow, Statement, Steps, flow
 from holdfast.life.listing import Kept, Wanted
+from holdfast.outbox import Route, redirect, republish, siblings
 from holdfast.store import Store, migrate
+from holdfast.store.connections import Link
 from holdfast.testing import failure, new_job
+from holdfast.values.ids import new_id
 from holdfast.values.rows import Finish, Outcome
 from tests.plans.explain import explain
 from tests.plans.test_mysql_plans import sent
 from tests.servers import MariaDB, Postgres
 
 SEEDS, TIMES = 1_000, 10
+LINES = 200
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+SIBLING = new_id()
 COUNTED, WINDOW = 40, 60
 # How finished seeds ended.
 ENDS: list[Outcome] = ["done", "done", "done", "dead", "cancelled"]
@@ -34,7 +42,7 @@ NEW_ID = {
     "sqlite": "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8'"
     " || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))",
 }
-ANALYZE = {"postgres": "vacuum analyze", "mysql": "analyze table holdfast_finished", "sqlite": "analyze"}
+ANALYZE = {"postgres": "vacuum analyze", "mysql": "analyze table holdfast_finished, holdfast_runs", "sqlite": "analyze"}
 
 READS: dict[str, Callable[[], Flow[Any]]] = {
     "sample": observe.sample,
@@ -52,13 +60,50 @@ READS: dict[str, Callable[[], Flow[Any]]] = {
     "newest, an error that nobody had": lambda: admin.newest(Filter(error="nobody"), window=WINDOW),
     "newest of the outbox": lambda: admin.newest(Filter(outbox=True), window=WINDOW),
     "live, nothing fits": lambda: admin.newest(Filter(states=("pending",), kind="nobody"), window=WINDOW),
+    "dead letters": lambda: admin.newest(Filter(states=("dead",)), limit=20, window=WINDOW),
+    "dead letters, nothing fits": lambda: admin.newest(Filter(states=("dead",), kind="nobody"), window=WINDOW),
+    "dead letters of a queue, nothing fits": lambda: admin.newest(
+        Filter(states=("dead",), queue="mail", error="nobody"), window=WINDOW
+    ),
+    "dead letters of a group": lambda: admin.newest(Filter(group="group1"), limit=20, window=WINDOW),
+    "dead letters of a group, nothing fits": lambda: admin.newest(Filter(group="group1", kind="no"), window=WINDOW),
+    "dead letters, the oldest first": lambda: admin.look(
+        Filter(states=("dead",), kind="nobody"), window=WINDOW, newest=False
+    ),
+    "letters of the desk": lambda: JobsDesk().letters(Wanted(kind="nobody", finished_after=LONG_AGO)),
+    "count of letters": lambda: JobsDesk().count_letters(),
+    "groups, nothing fits": lambda: admin.dead_groups(Filter(kind="nobody")),
+    "groups of a queue": lambda: admin.dead_groups(Filter(queue="mail")),
+    "what ended last": lambda: admin.latest(limit=20, window=WINDOW),
+    "what ended last, nothing fits": lambda: admin.latest(Filter(kind="nobody"), window=WINDOW),
+    "what ended since a moment": lambda: admin.latest(Filter(kind="nobody", finished_after=LONG_AGO), window=WINDOW),
+    "audit of somebody": lambda: admin.audit_page(actor="nobody"),
+    "what prune would delete of the audit": lambda: JobsDesk().count_audit(timedelta(seconds=-60)),
+    "a chunk of republish": lambda: republish(Filter(outbox=True, key="nobody"), lambda _: (), 10, "ann", buckets=8),
+    "siblings of a delivery": lambda: siblings(SIBLING),
     "rows of the desk": lambda: JobsDesk().rows(Wanted(kind="nobody")),
     "rows of the desk, the oldest first": lambda: JobsDesk().rows(Wanted(kind="nobody"), newest=False),
     "what prune would delete": lambda: JobsDesk().count_older(Kept("done", "mail"), timedelta(seconds=-60)),
     "some of what is finished": lambda: admin.count_jobs(Filter(states=("done",)), COUNTED),
     "runs": lambda: runs.runs(runs.RunFilter()),
+    "runs that run": lambda: runs.runs(runs.RunFilter(status="running")),
+    "runs that wait": lambda: runs.runs(runs.RunFilter(status="waiting", workflow="fulfil")),
+    "runs that wait for something": lambda: runs.runs(runs.RunFilter(waits_for="paid")),
+    "long journals": lambda: runs.long_journals(5_000),
     "audit": admin.audit_page,
     "doctor": lambda: JobsDesk().examine(),
+}
+# Actions that go through everything that fits: in chunks, of which none reads much.
+ACTIONS: dict[str, Callable[[], Flow[Any]]] = {
+    "replay": lambda: admin.replay(Filter(kind="nobody"), 10, "ann"),
+    "replay of a group": lambda: admin.replay(Filter(group="group1", kind="nobody"), 10, "ann"),
+    "replay of what was cancelled": lambda: admin.replay(Filter(states=("cancelled",), kind="nobody"), 10, "ann"),
+    "discard": lambda: admin.discard(Filter(error="nobody"), 10, "ann"),
+    # Nothing fits, so that the route is not asked.
+    "redirect": lambda: redirect(Filter(states=("dead",), outbox=True), cast("Route", None), 10, "ann", buckets=8),
+    "count of letters, nothing fits": lambda: JobsDesk().count_letters(Wanted(kind="nobody")),
+    "count of jobs, nothing fits": lambda: admin.count_found(Filter(kind="nobody")),
+    "list, nothing fits": lambda: admin.list_jobs(Filter(kind="nobody")),
 }
 
 
@@ -88,6 +133,10 @@ def fill(store: Store, times: int) -> None:
     assert len(leases) == SEEDS
     store.run(jobs.settle([end_of(lease, ENDS[n % len(ENDS)], n % 7) for n, lease in enumerate(leases)]))
     store.run(jobs.enqueue_many([new_job(QUEUES[n % 2], kind=f"kind{n % 3}") for n in range(30)]))
+    event = {"specversion": "1.0", "id": "e1", "source": "shop", "type": "order.created"}
+    store.run(jobs.enqueue(new_job("route:orders", kind="route:orders", payload=json.dumps(event), id=SIBLING)))
+    for _ in range(LINES * times // 10):
+        store.run(audited(10))
     with store.link() as link:
         columns = [name for name in columns_of(link.raw) if name != "id"]
         quoted = ", ".join(f"`{name}`" if store.dialect.name == "mysql" else f'"{name}"' for name in columns)
@@ -95,8 +144,17 @@ def fill(store: Store, times: int) -> None:
         if numbers:
             copied = f"select {NEW_ID[store.dialect.name]}, {quoted} from holdfast_finished, ({numbers}) n"  # noqa: S608
             link.tell(f"insert into holdfast_finished (id, {quoted}) {copied}")
+        link.tell(
+            "insert into holdfast_runs (id, workflow, run_key, outcome, created_at, ended_at)"
+            " select id, 'fulfil', id, outcome, created_at, finished_at from holdfast_finished"
+        )
         link.tell(ANALYZE[store.dialect.name])
     store.close()
+
+
+@flow
+def audited(count: int) -> Steps[None]:
+    yield from recording.record("cancel", "ann", [(None, {"queue": "mail"})] * count)
 
 
 def end_of(lease: Any, outcome: Outcome, group: int) -> Finish:
@@ -122,6 +180,10 @@ def stores(urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[t
     monkeypatch.setattr("holdfast.admin.examine.TYPES_READ", WINDOW)
     monkeypatch.setattr("holdfast.admin.desk.COUNTED", COUNTED)
     monkeypatch.setattr("holdfast.admin.desk.WINDOW", WINDOW)
+    monkeypatch.setattr("holdfast.admin.looking.WINDOW", WINDOW)
+    monkeypatch.setattr("holdfast.admin.looking.LINES_AT_ONCE", WINDOW)
+    monkeypatch.setattr("holdfast.admin.jobs.WINDOW", WINDOW)
+    monkeypatch.setattr("holdfast.admin.recording.COUNTED", COUNTED)
     few, many = Store(urls[0]), Store(urls[1])
     yield few, many
     few.close()
@@ -138,10 +200,21 @@ def test_there_are_ten_times_as_many(stores: tuple[Store, Store]) -> None:
 @pytest.mark.parametrize("name", READS)
 def test_a_page_reads_as_much_beside_ten_times_as_many_finished_rows(stores: tuple[Store, Store], name: str) -> None:
     few, many = (read_by(store, READS[name]()) for store in stores)
-    # A deeper index adds a little, and a planner that reads a small table whole takes nothing away.
-    assert many <= 1.5 * few + 200, (few, many)
+    # A deeper index adds a little, and a planner that reads a small table whole takes nothing away. Of small tables
+    # PostgreSQL sometimes reads the dead letters of one queue instead of those behind the horizon.
+    assert many <= 1.5 * few + 400, (few, many)
     if stores[0].dialect.name != "sqlite":
         assert many < SEEDS * TIMES / 4, (few, many)
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_no_statement_of_an_action_reads_more_than_a_look(stores: tuple[Store, Store], name: str) -> None:
+    few, many = (each_of(store, ACTIONS[name]()) for store in stores)
+    assert len(many) > len(few)
+    # Some rows of a look are counted twice, where its end is found and where it is read.
+    most = 400 if stores[0].embedded else 6 * WINDOW
+    assert max(many) <= max(most, 1.5 * max(few)), (few, many)
+    assert max(many) < SEEDS * TIMES / 4
 
 
 def read_by(store: Store, work: Flow[Any]) -> float:
@@ -153,26 +226,69 @@ def read_by(store: Store, work: Flow[Any]) -> float:
 
 def visited(store: Store, work: Flow[Any]) -> float:
     """Add up the rows of all plans."""
-    total = 0.0
+    return sum(each_of(store, work))
 
-    def measure(statement: Statement) -> list[Any]:
-        nonlocal total
-        # The limits and the horizon are values that a planner should see: a plan for any of them reads the table whole.
-        plan = explain(store, connection, statement, "force_custom_plan")
-        # The groups of dead letters may begin with a bitmap: places in the index of the dead, hundreds on a page.
-        bitmaps = [node["Actual Rows"] for node in plan.nodes() if node["Node Type"] == "Bitmap Index Scan"]
-        total += plan.rows_visited - sum(bitmaps)
-        rows: list[Any] = link.session.run(statement)
-        return rows
 
-    with store.link() as link, psycopg.connect(store.url, autocommit=True) as connection:
+def each_of(store: Store, work: Flow[Any]) -> list[float]:
+    """Run a flow, and tell how much each of its statements read."""
+    found: list[float] = []
+    with store.link() as link, ExitStack() as stack:
+        plans = None if store.dialect.name != "postgres" else psycopg.connect(store.url, autocommit=True)
+        if plans is not None:
+            stack.enter_context(plans)
         steps = work.start()
         try:
             statement = next(steps)
             while True:
-                statement = steps.send(measure(statement))
+                measure = Meter(store, link, plans)
+                rows = link.session.run(statement)
+                found.append(measure(statement))
+                statement = steps.send(rows)
         except StopIteration:
-            return total
+            return found
+
+
+def narrowed(node: dict[str, Any]) -> float:
+    """Tell how many places a plan reads in further indexes, hundreds on a page, so as to visit fewer of its rows.
+
+    It does where it expects that to cost less than what it visits otherwise, which is bounded.
+    """
+    if node["Node Type"] != "BitmapAnd":
+        return 0.0
+    found = [float(part["Actual Rows"]) for part in node["Plans"]]
+    return sum(found) - min(found)
+
+
+class Meter:
+    """What one statement reads, counted as each database lets it be counted."""
+
+    def __init__(self, store: Store, link: Link, plans: Any) -> None:
+        self.store, self.link, self.plans = store, link, plans
+        self.steps = 0
+        if store.embedded:
+            link.raw.set_progress_handler(self.step, 10)
+        self.before = self.handled()
+
+    def __call__(self, statement: Statement) -> float:
+        if self.store.embedded:
+            self.link.raw.set_progress_handler(None, 0)
+            return self.steps
+        if self.plans is None:
+            return self.handled() - self.before
+        # The limits and the horizon are values that a planner should see: a plan for any of them reads the table whole.
+        plan = explain(self.store, self.plans, statement, "force_custom_plan")
+        return plan.rows_visited - sum(map(narrowed, plan.nodes()))
+
+    def step(self) -> int:
+        self.steps += 1
+        return 0
+
+    def handled(self) -> int:
+        if self.store.dialect.name != "mysql":
+            return 0
+        with self.link.raw.cursor() as cursor:
+            cursor.execute("show session status like 'Handler_read%'")
+            return sum(int(number) for _, number in cursor.fetchall())
 
 
 def steps_of(store: Store, work: Flow[Any]) -> float:

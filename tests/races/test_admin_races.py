@@ -51,7 +51,7 @@ def test_of_two_replays_at_once_exactly_one_gets_the_job(pg: Store) -> None:
     dead = buried(pg)
     replay = admin.replay(Filter(), 10, "a")
     with stepped(pg, replay) as one, stepped(pg, replay) as two:
-        one.step()
+        one.step_through("finished_pick")
         second = blocked(two, two.commit)
         assert one.commit() == admin.Replayed([dead])
         assert second.result(PATIENCE) == admin.Replayed([])
@@ -63,7 +63,7 @@ def test_the_second_of_two_replays_goes_on_behind_the_first(pg: Store) -> None:
     dead = [buried(pg) for _ in range(3)]
     replay = admin.replay(Filter(), 2, "a")
     with stepped(pg, replay) as one, stepped(pg, replay) as two:
-        one.step()
+        one.step_through("finished_pick")
         second = blocked(two, two.commit)
         assert one.commit().ids == dead[:2]
         assert second.result(PATIENCE).ids == dead[2:]
@@ -167,7 +167,7 @@ def test_a_job_claimed_while_it_is_made_due_is_a_conflict(pg: Store) -> None:
 def test_the_pruner_leaves_a_letter_alone_that_is_being_replayed(pg: Store) -> None:
     dead = buried(pg)
     with stepped(pg, admin.replay(Filter(), 10, "a")) as replay:
-        replay.step()
+        replay.step_through("finished_pick")
         assert pg.run(jobs.prune("dead", "mail", 0)) == 0
         assert replay.commit().ids == [dead]
     assert state(pg, dead) == "pending"

@@ -152,7 +152,7 @@ def test_a_look_for_results_that_another_has_taken_meanwhile_tells_nobody(
         ring.step_through("results_free")
         pg.run(taking(transport, lease))
         assert ring.commit() == Arrived(0, 1)
-    assert pg.run(runs.news([lease.job_id])) == {}
+    assert pg.run(runs.news({lease.job_id: [runs.REMOTE]})) == {}
 
 
 def test_two_who_look_tell_a_run_once(pg: Store, look: Look, transport: TablesTransport) -> None:

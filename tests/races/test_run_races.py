@@ -64,7 +64,7 @@ def test_the_end_of_a_child_and_the_park_of_its_parent_miss_each_other_never(pg:
             answer.result(PATIENCE)
         assert [row.state for row in look.live()] == ["pending"]
         parent = claimed_run(pg.run)
-        [taken] = pg.run(runs.take(parent.job_id, parent.fence, [Wanted(CHILD + first, first, "child")], 1, "w"))
+        [taken] = pg.run(runs.take(parent.job_id, parent.fence, [Wanted(CHILD, first, "child")], 1, "w"))
         assert taken.kind == "child"
         pg.run(ended_run(parent))
 

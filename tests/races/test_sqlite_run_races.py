@@ -67,7 +67,7 @@ def test_the_end_of_a_child_and_the_park_of_its_parent_miss_each_other_never(
     again_and_again(lite, *(both if first == "end" else reversed(both)), "commit")
     assert [row.state for row in look.live()] == ["pending"]
     parent = claimed_run(lite.run)
-    [taken] = lite.run(runs.take(parent.job_id, parent.fence, [Wanted(CHILD + "ship", "ship", "child")], 1, "w"))
+    [taken] = lite.run(runs.take(parent.job_id, parent.fence, [Wanted(CHILD, "ship", "child")], 1, "w"))
     assert taken.kind == "child"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Fatal, Holdfast, JobCancelled, Run, RunNotFound, admin, jobs
+from holdfast import Fatal, Holdfast, JobCancelled, Run, RunNotFound, admin, events, jobs
 from holdfast.admin import Filter
 from holdfast.errors import ChildFailed
 from holdfast.flow import Flow
@@ -425,3 +425,115 @@ def test_a_child_that_is_being_started_when_its_parent_returns_is_started(
             assert await hf.run("order-1/ship").aresult(30) == "shipped"
 
     asyncio.run(main())
+
+
+def test_the_end_of_a_child_that_nobody_waits_for_any_more_wakes_its_parent_once(everywhere: Holdfast) -> None:
+    """It was left in the inbox, and a parent that waited for another child was claimed for it again and again."""
+    parked: list[events.RunParked] = []
+    everywhere.on(events.RunParked, parked.append)
+
+    @everywhere.workflow
+    async def child(run: Run, name: str) -> str:
+        return f"{name} {await run.signal('go')}"
+
+    @everywhere.workflow
+    async def parent(run: Run) -> str:
+        first = asyncio.ensure_future(run.child(child, "first", name="first"))
+        await run.signal("other")
+        first.cancel()
+        return await run.child(child, "second", name="second")
+
+    handle = parent.start(id="p")
+    run_due(everywhere)
+    handle.signal("other")
+    run_due(everywhere, limit=20)
+    assert [one.id for one in everywhere.runs(workflow="child", status="cancelled")] == ["p/first"]
+    assert len([one for one in parked if one.kind == "parent@1"]) <= 3
+    assert handle.status() == "waiting"
+    everywhere.signal("p/second", "go", "went")
+    run_due(everywhere, limit=20)
+    assert handle.result(0) == "second went"
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["same", "other"])
+def test_a_run_that_continues_as_new_has_children_of_its_own(everywhere: Holdfast, same: bool) -> None:
+    """They have the ids of those of the run before, which give them away: it is over, and so are they."""
+
+    @everywhere.workflow
+    async def child(run: Run, n: int) -> int:
+        await run.step(note, f"child {n}")
+        return n
+
+    @everywhere.workflow
+    async def parent(run: Run, n: int) -> Any:
+        got = await run.child(child, 1 if same else n)
+        return got if n == 3 else run.continue_as_new(n + 1)
+
+    handle = parent.start(n=1, id="p")
+    run_due(everywhere)
+    assert handle.result(0) == (1 if same else 3)
+    assert calls == [f"child {n}" for n in ((1, 1, 1) if same else (1, 2, 3))]
+
+
+def test_a_run_that_is_started_anew_under_its_id_has_children_of_its_own(hf: Holdfast) -> None:
+    @hf.workflow
+    async def child(run: Run, n: int) -> int:
+        return n
+
+    @hf.workflow
+    async def parent(run: Run, n: int) -> int:
+        return await run.child(child, n)
+
+    for n in (1, 2):
+        handle = parent.start(n=n, id="p", reuse="finished")
+        run_due(hf)
+        assert handle.result(0) == n
+
+
+def test_a_child_of_the_run_before_that_is_still_at_work_keeps_its_id(hf: Holdfast) -> None:
+    @hf.workflow
+    async def child(run: Run, n: int) -> int:
+        await run.signal("go")
+        return n
+
+    @hf.workflow
+    async def parent(run: Run, n: int) -> Any:
+        begun = run.child(child, n)
+        return await begun if n == 2 else run.continue_as_new(2)
+
+    handle = parent.start(n=1, id="p")
+    outcomes(hf)
+    stuck = handle.get()
+    assert (stuck.status, "not over" in str(stuck.stuck)) == ("stuck", True)
+    hf.signal("p/child", "go")
+    run_due(hf)
+    skip(hf, minutes=2)
+    run_due(hf)
+    hf.signal("p/child", "go")
+    run_due(hf)
+    assert handle.result(0) == 2
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["over", "waiting"])
+def test_a_run_that_was_started_by_the_id_of_a_child_is_that_child(everywhere: Holdfast, first: bool) -> None:
+    """Its parent waited for ever: nobody had told the run whose child it is."""
+
+    @everywhere.workflow
+    async def child(run: Run) -> str:
+        return f"went {await run.signal('go')}"
+
+    @everywhere.workflow
+    async def parent(run: Run) -> str:
+        return await run.child(child)
+
+    child.start(id="p/child")
+    if first:
+        everywhere.signal("p/child", "go", 1)
+    run_due(everywhere)
+    handle = parent.start(id="p")
+    run_due(everywhere)
+    if not first:
+        assert handle.status() == "waiting"
+        everywhere.signal("p/child", "go", 1)
+        run_due(everywhere)
+    assert handle.result(0) == "went 1"

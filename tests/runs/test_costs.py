@@ -70,7 +70,7 @@ def test_a_step_costs_one_statement_and_one_row_however_long_the_journal_is(hf: 
         costs.append((asked.statements.copy(), asked.rows.copy()))
     (few, few_rows), (many, many_rows) = costs
     assert many_rows["checkpoint_one"] - few_rows["checkpoint_one"] == STEPS - STEPS // 10
-    for name in ("checkpoint_one", "signals_named"):
+    for name in ("checkpoint_one", "signals_there"):
         # The look into the inboxes comes once a second.
         for counter in (few, few_rows, many, many_rows):
             counter.pop(name, None)
@@ -145,13 +145,37 @@ def test_a_run_waits_for_ten_thousand_children_at_a_cost_that_grows_with_their_n
     costs: list[int] = []
     for children in (1_000, 10_000):
         asked.statements.clear()
+        asked.rows.clear()
         assert asyncio.run(main(children)) == sum(range(children))
         costs.append(asked.statements.total())
+        # Each end is read once, by the take that moves it to the journal; a look names at most what the run waits for.
+        assert asked.rows["signals_next"] == children
+        assert asked.rows["signals_there"] <= asked.statements["signals_there"]
     few, many = costs
     assert {one.status for one in hf_file.runs(workflow="child", limit=10_000)} == {"done"}
     # Ten times as many, and some that come with the clock; starts, ends and what the parent is told share statements.
     assert many < 15 * few
     assert many < 10_000
+
+
+def test_what_a_run_reads_of_its_inbox_follows_from_what_it_takes(hf: Holdfast, asked: Asked) -> None:
+    @hf.workflow
+    async def fold(run: Run, number: int) -> int:
+        return sum([await run.signal("event") for _ in range(number)])
+
+    read: list[int] = []
+    for waiting in (10, 1_000):
+        handle = fold.start(number=10)
+        for n in range(waiting):
+            handle.signal("event", n)
+            handle.signal("other", n)
+        asked.rows.clear()
+        run_due(hf)
+        assert handle.result(0) == sum(range(10))
+        read.append(sum(count for name, count in asked.rows.items() if name.startswith("signals_")))
+    assert read[1] == read[0]
+    # Each is read by the take that moves it, and some tell a park that it need not be.
+    assert read[0] <= 30
 
 
 def test_runs_share_their_commits(hf_file: Holdfast, asked: Asked) -> None:

@@ -240,7 +240,7 @@ def test_two_holders_take_one_signal_once(everywhere: Holdfast) -> None:
     [row] = hf.store.run(runs.take(new.job_id, new.fence, wanted, 1, "new"))
     assert row.value == "1"
     assert [one.worker for one in handle.history()] == ["new"]
-    assert hf.store.run(runs.news([new.job_id])) == {}
+    assert hf.store.run(runs.news({new.job_id: ["go"]})) == {}
 
 
 def test_a_waiter_that_goes_away_leaves_the_run_alone(hf_file: Holdfast) -> None:

@@ -337,6 +337,28 @@ def test_6_a_sleep_that_comes_first_counts_from_the_start_of_the_run(hf: Holdfas
 # 7 steps
 
 
+@pytest.mark.parametrize("hours", [-1, 1], ids=["behind", "ahead"])
+def test_6_waits_are_timed_by_the_databases_clock_however_wrong_the_hosts_is(
+    everywhere: Holdfast, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    @everywhere.workflow
+    async def wait(run: Run) -> None:
+        await run.step(note, "begun")
+        run.set("now", run.now().timestamp())
+        await run.sleep(1800)
+
+    handle = wait.start()
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 3600 * hours)
+    run_due(everywhere)
+    monkeypatch.undo()
+    view = handle.get()
+    assert (view.status, view.due_at is not None) == ("waiting", True)
+    assert abs(view.attributes["now"] - right()) < 600
+    assert view.due_at is not None
+    assert abs(view.due_at.timestamp() - right() - 1800) < 600
+
+
 def test_7_a_step_is_tried_again_and_its_attempts_survive(hf: Holdfast) -> None:
     def flaky() -> int:
         if note(1) and len(calls) < 3:

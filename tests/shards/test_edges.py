@@ -1,20 +1,24 @@
 """What lies at the edges of shards: wrong lists, first days, drained ones, queues that are kept in one of them."""
 
 import asyncio
+import socket
+import sqlite3
+import threading
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from holdfast import Holdfast, Rate, Run
-from holdfast.errors import ConfigError, Conflict
+from holdfast.errors import ConfigError, Conflict, DatabaseUnavailable
 from holdfast.sinks import Function
 from holdfast.store import growing
 from holdfast.values.ids import bucket
 from holdfast.values.shards import stamp_of
 from holdfast.worker import moving
-from tests.shards.stage import COUNT, key_in, until
+from tests.shards.stage import COUNT, count_in, key_in, shards, until
 
 PATIENCE = 60
 
@@ -184,3 +188,111 @@ def test_what_is_in_another_shard_than_the_transaction_says_so(files: Callable[.
 def test_the_environment_does_not_change_a_url_in_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOLDFAST_SHARDS", f"sqlite:///{tmp_path}/a.db sqlite:///{tmp_path}/b.db")
     assert Holdfast(f"sqlite:///{tmp_path}/own.db").shards is None
+
+
+# A shard that is silent when an application begins
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_enqueues_to_other_shards_do_not_ask_one_that_was_silent(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, colour: str
+) -> None:
+    monkeypatch.setattr("holdfast.store.sharded.FRESH_SECONDS", 0.0)
+    with shards("databases", request) as make, Silence() as silence:
+        whole = make()
+        urls, keys = [store.url for store in whole.stores.ours], [key_in(whole, shard) for shard in range(COUNT)]
+        hf = Holdfast(shards=[silence.url, *urls[1:]], connect_timeout=0.2)
+
+        async def scene() -> list[int]:
+            counts = [silence.asked]
+            for n in range(12):
+                await hf.aenqueue("send", check=False, key=keys[1 + n % 2])
+                counts.append(silence.asked)
+            with pytest.raises(DatabaseUnavailable):
+                await hf.aenqueue("send", check=False, key=keys[0])
+            await hf.aclose()
+            return counts
+
+        def plain_scene() -> list[int]:
+            counts = [silence.asked]
+            for n in range(12):
+                hf.enqueue("send", check=False, key=keys[1 + n % 2])
+                counts.append(silence.asked)
+            with pytest.raises(DatabaseUnavailable):
+                hf.enqueue("send", check=False, key=keys[0])
+            return counts
+
+        counts = asyncio.run(scene()) if colour == "async" else plain_scene()
+        hf.close()
+        # Once for all, when it is not known yet which shards there are.
+        assert counts == [0] + [counts[1]] * 12
+        assert [count_in(whole, shard) for shard in range(COUNT)] == [0, 6, 6]
+
+
+@pytest.mark.parametrize("said", [0, 1])
+def test_a_shard_that_was_not_there_says_which_it_is_before_it_gets_a_job(
+    files: Callable[..., Holdfast], tmp_path: Path, said: int
+) -> None:
+    hf = files()
+    keys, stores = [key_in(hf, shard) for shard in range(COUNT)], hf.stores.ours
+    late = Holdfast(shards=[f"sqlite:///{tmp_path}/late.db", *(store.url for store in stores[1:])])
+    late.enqueue("send", check=False, key=keys[1])
+    with (
+        closing(sqlite3.connect(stores[said].file or "")) as old,
+        closing(sqlite3.connect(tmp_path / "late.db")) as new,
+    ):
+        old.backup(new)
+    if said:
+        with pytest.raises(Conflict, match=r"named as shard 0 .* says that it is shard 1"):
+            late.enqueue("send", check=False, key=keys[0])
+    else:
+        late.enqueue("send", check=False, key=keys[0])
+        assert count_in(late, 0) == 1
+    late.close()
+
+
+@pytest.mark.parametrize("begun", ["before", "after"])
+def test_jobs_that_may_go_anywhere_leave_out_a_shard_that_does_not_answer(
+    files: Callable[..., Holdfast], begun: str
+) -> None:
+    hf = files()
+    if begun == "before":
+        hf.shard_of("any")
+    gone = hf.stores.ours[1].file or Path()
+    gone.rename(gone.with_suffix(".away"))
+    hf.close()
+    added, refused = list[int | None](), 0
+    for _ in range(60):
+        try:
+            added.append(stamp_of(hf.enqueue("send", check=False).id))
+        except DatabaseUnavailable:
+            refused += 1
+    assert set(added) == {0, 2}
+    # The first who finds out.
+    assert refused <= (1 if begun == "before" else 0)
+
+
+class Silence:
+    """A server that takes connections and never answers; `asked`: how many there were."""
+
+    def __enter__(self) -> Self:
+        self.asked = 0
+        self._taken: list[socket.socket] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"postgresql://someone@127.0.0.1:{self._server.getsockname()[1]}/nothing"
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self._thread.start()
+        return self
+
+    def _take(self) -> None:
+        with suppress(OSError):
+            while True:
+                self._taken.append(self._server.accept()[0])
+                self.asked += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._thread.join()
+        for one in self._taken:
+            one.close()

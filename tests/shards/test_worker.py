@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import Continue, Holdfast, Job, Run, events
@@ -179,6 +182,47 @@ def test_workers_are_in_the_registry_of_every_shard(hf: Holdfast) -> None:
 
     assert play(hf, scene) == [1] * COUNT
     assert [store.run(registry.workers())[0].status for store in hf.stores.ours] == ["stopped"] * COUNT
+
+
+@pytest.mark.parametrize("count, most", [(1, 7), (2, 7), (3, 4), (8, 3)])
+def test_a_worker_has_few_connections_to_each_of_many_shards(tmp_path: Path, count: int, most: int) -> None:
+    with Holdfast(shards=[f"sqlite:///{tmp_path}/{n}.db" for n in range(count)]) as hf:
+
+        @hf.job
+        async def send() -> None: ...
+
+        assert [branch.store.options.pool_size for branch in hf.worker().branches] == [most] * count
+
+
+def test_a_server_has_as_many_connections_of_a_worker_as_were_said(request: pytest.FixtureRequest) -> None:
+    with shards("databases", request) as make, ExitStack() as stack:
+        hf, other = make(), make()
+
+        @hf.job
+        async def send(n: int) -> None: ...
+
+        for n in range(300):
+            other.enqueue("send", {"n": n}, key=f"key:{n}", check=False)
+        at = [stack.enter_context(psycopg.connect(store.url, autocommit=True)) for store in hf.stores.ours]
+        sql = "select (select count(*) from holdfast_jobs), (select count(*) from pg_stat_activity where datname = %s)"
+
+        def look() -> list[tuple[int, int]]:
+            return [one.execute(sql, [one.info.dbname]).fetchone() or (0, 0) for one in at]
+
+        before, most = [sessions for _, sessions in look()], 0
+
+        async def scene() -> None:
+            nonlocal most
+            left = 1
+            while left:
+                found = look()
+                left = sum(jobs for jobs, _ in found)
+                most = max(most, *(now - then for (_, now), then in zip(found, before, strict=True)))
+                await asyncio.sleep(0.01)
+
+        play(hf, scene)
+        # Four of its own and one to listen.
+        assert 1 <= most <= 5
 
 
 def test_a_ring_shares_the_shards(files: Callable[..., Holdfast], monkeypatch: pytest.MonkeyPatch) -> None:

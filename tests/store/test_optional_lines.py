@@ -78,7 +78,9 @@ def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_option
     # What a cancel or a change by filter looks up, locks and writes.
     admin |= {"live_look", "live_lock", "change_live"}
     # How far back a list of the newest jobs looks.
-    admin |= {"jobs_horizon"}
+    admin |= {"jobs_horizon", "finished_horizon", "audit_horizon"}
+    # Dead letters, and what ended last.
+    admin |= {"letters_list", "letters_count", "finished_latest"}
     # The newest rows of statistics, of one worker or of all.
     admin |= {"stats_latest"}
     # What settles a batch leaves jobs with followers alone until their turn; a wake may name what is over.
@@ -92,7 +94,7 @@ def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_option
     # Those who wait may mark the jobs of some queues only.
     waits = {"results_mark"}
     # What is read of runs by hand, and a journal from some row on.
-    runs = {"journal_read", "runs_named", "runs_list"}
+    runs = {"journal_read", "runs_named", "runs_list", "runs_live"}
     # Remote steps by key, and those that people send again.
     runs |= {"dispatches_of", "dispatches_again"}
     assert (
@@ -112,14 +114,15 @@ def test_both_dialects_choose_by_the_same_names() -> None:
     lite, pg = (
         optional(dialect_for(url, StoreOptions())) for url in ("sqlite:///:memory:", "postgresql://localhost/x")
     )
-    # Only PostgreSQL begins claims at floors, locks rows, answers with the ids of unique jobs, and has statements that
-    # fail where they find nothing.
+    # Only PostgreSQL begins claims at floors, locks rows, answers with the ids of unique jobs, has an index of groups,
+    # and has statements that fail where they find nothing.
     more = {name: pg[name] - lite.get(name, frozenset()) for name in pg}
     assert {name: found for name, found in more.items() if found} == {
         "claim": {"queues", "lane_queues"},
         "drop_one": {"or_fail"},
         "enqueue_many": {"unique"},
         "finish_one": {"or_fail"},
+        "finished_horizon": {"group"},
         "live_lock": {"skip_locked"},
         "reap_pick": {"lock"},
         "tickets": {"queues", "lane_queues"},

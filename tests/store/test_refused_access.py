@@ -55,7 +55,7 @@ def refused(url: str) -> None:
     tried: list[str] = []
     connect: Any = store.dialect.connect
     store.dialect.connect = lambda url: tried.append(url) or connect(url)  # type: ignore[method-assign,func-returns-value]
-    with pytest.raises(AccessRefused, match="Check user, password and the database's name"):
+    with pytest.raises(AccessRefused, match="Check user, password and the name of the database"):
         store.run(migrate.version())
     assert len(tried) == 1
     with pytest.raises(AccessRefused):

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import Continue, Holdfast, Job, admin
+from holdfast.errors import DatabaseUnavailable
 from holdfast.testing.history import Attempt, Began, Ended, History, Recorder, Row, Sent
 from holdfast.testing.rules import Promises, by_rule, check
+from holdfast.values.rows import Lease
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TICKS = [NOON, NOON + timedelta(minutes=1)]
@@ -184,6 +186,18 @@ def call_twice_for_one_claim(history: History) -> None:
     history.attempts.append(ran("b", 36.0, 37.0, "", "work"))
 
 
+def end_by_a_claim_of_nobody(history: History) -> None:
+    """A holder that had lost its lease ended it, when it had been taken back and nobody had claimed it again."""
+    change(history, "b", fence=2)
+
+
+def end_by_a_claim_that_failed(history: History) -> None:
+    """A holder that had lost its lease ended it under another one, which failed."""
+    failed = replace(ran("b", 36.0, 37.0, "", "work", fence=3), error="ValueError", failed=True)
+    history.attempts.append(failed)
+    change(history, "b", fence=3)
+
+
 def continue_twice(history: History) -> None:
     take_in(history, row("c3", continues="c1"))
 
@@ -242,6 +256,7 @@ def tick_out_of_time(history: History) -> None:
 
 
 EARLY_CHILD = "a job began before one that it runs after was over"
+STALE_END = "a job is done by a claim that did not do it"
 CALLBACK = "a batch did not call back after its last member"
 CONTINUATION, TICK = "a completion has not one continuation", "a tick has not one job"
 
@@ -251,6 +266,8 @@ BAD: dict[str, tuple[str, Callable[[History], None]]] = {
     "two rows": ("a job lives on after its end", live_on),
     "claimed after its end": ("a job lives on after its end", run_after_its_end),
     "called twice": ("a job lives on after its end", call_twice_for_one_claim),
+    "done by no claim": (STALE_END, end_by_a_claim_of_nobody),
+    "done by a claim that failed": (STALE_END, end_by_a_claim_that_failed),
     "overlap": ("jobs of one key ran at once", overlap),
     "inversion": ("a later job of a key began first", invert),
     "a failed one is passed": ("a later job of a key began first", pass_one_that_failed),
@@ -341,6 +358,30 @@ def test_a_recorder_writes_what_a_worker_did_and_what_was_rolled_back(tmp_path: 
     ] * 2
     assert check(history, once=True) == []
     hf.close()
+
+
+@pytest.mark.parametrize(
+    "error, completed, failed",
+    [
+        (ValueError(), False, True),
+        (ValueError(), True, False),
+        (DatabaseUnavailable(), False, False),
+        (asyncio.CancelledError(), False, False),
+    ],
+)
+def test_only_an_error_of_its_own_says_that_a_call_did_not_complete_its_job(
+    tmp_path: Path, error: BaseException, completed: bool, failed: bool
+) -> None:
+    recorder = Recorder(tmp_path / "history.jsonl")
+    lease = Lease("1", "default", "ship", "{}", None, None, 0, 1, 5, 1, 30_000, None, None)
+    with Holdfast(f"sqlite:///{tmp_path}/test.db") as hf:
+        job = Job(lease, hf.store)
+        job.settled = completed
+        with pytest.raises(type(error)), recorder.attempt(job):
+            raise error
+    recorder.close()
+    [attempt] = History.read([tmp_path / "history.jsonl"]).attempts
+    assert (attempt.error, attempt.failed) == (type(error).__name__, failed)
 
 
 def test_a_line_that_was_cut_off_counts_for_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The keywords that type checkers know are those that the code takes: one list must not outgrow the other."""
 
 import asyncio
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -76,6 +77,35 @@ def test_a_wrong_option_is_named_with_the_call_as_people_write_it(said: str) -> 
     with pytest.raises(ConfigError) as raised:
         WRONG[said](hf, send)
     assert str(raised.value) == said
+
+
+NOT_A_FUNCTION = 'decorates a function, and its options are given by name, as in @{}(queue="mail"); got {}'
+NAMELESS = "must be given, as in @hf.{}({}=…): this has no name of its own"
+MISTAKEN: dict[str, typing.Callable[[typing.Any, typing.Any], object]] = {
+    "@hf.job: " + NOT_A_FUNCTION.format("hf.job", "'mail'"): lambda hf, _: hf.job("mail"),
+    "@hf.bulk: " + NOT_A_FUNCTION.format("hf.bulk", "'mail'"): lambda hf, _: hf.bulk("mail"),
+    "@hf.workflow: " + NOT_A_FUNCTION.format("hf.workflow", "3"): lambda hf, _: hf.workflow(3),
+    "kind: " + NAMELESS.format("job", "kind"): lambda hf, _: hf.job(functools.partial(print)),
+    "name: " + NAMELESS.format("workflow", "name"): lambda hf, _: hf.workflow(functools.partial(print)),
+    "kind: must be the name of a kind; a handler has calls of its own, as in send.enqueue(": lambda hf, send: (
+        hf.enqueue(send, {})
+    ),
+    "kind: must be the name of a kind; a handler has calls of its own, as in send.bind(": lambda hf, send: hf.bind(
+        send
+    ),
+    "Invalid payload of 'enqueue_many': give a list of handler.bind(…), not Handler": lambda hf, send: hf.enqueue_many(
+        send
+    ),
+}
+
+
+@pytest.mark.parametrize("said", MISTAKEN)
+def test_what_is_taken_for_something_else_is_told_in_words(said: str) -> None:
+    hf = holdfast.Holdfast("sqlite://")
+    send = hf.job(kind="send")(lambda: None)
+    with pytest.raises(holdfast.HoldfastError) as raised:
+        MISTAKEN[said](hf, send)
+    assert str(raised.value).startswith(said)
 
 
 def test_a_right_option_is_taken_everywhere() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, events
+from holdfast.observe.sampling import due_kinds
 from holdfast.worker import Worker, registry
 from holdfast.worker.rounds import base, company
 from tests.worker.stage import Stage
@@ -77,6 +78,33 @@ def test_a_kind_that_comes_later_is_told_once_by_one_worker_for_all(
 
     stage.work(body)
     assert unhandled(stage) == [("default", "forgotten", 1)]
+
+
+def test_a_worker_of_many_queues_looks_at_some_of_them_each_time_and_tells_of_all_in_the_end(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, names = sqlite_stage, [f"queue {n}" for n in range(5)]
+    monkeypatch.setattr(company.Company, "every_seconds", 0.02)
+    monkeypatch.setattr(company, "QUEUES_OF_A_LOOK", 2)
+    some_handler(stage.hf)
+    for name in names:
+        stage.put("forgotten", "{}", queue=name)
+    asked: list[set[str]] = []
+
+    def counted(queues: Any) -> Any:
+        asked.append(set(queues))
+        return due_kinds(queues)
+
+    monkeypatch.setattr(company, "due_kinds", counted)
+
+    async def body(_: Worker) -> None:
+        await stage.until(lambda: len(unhandled(stage)) == len(names))
+        seen = len(asked)
+        await stage.until(lambda: len(asked) > seen + 5)
+
+    stage.work(body, queues=names)
+    assert unhandled(stage) == [(name, "forgotten", 1) for name in names]
+    assert {len(queues) for queues in asked} == {2}
 
 
 @pytest.mark.parametrize(

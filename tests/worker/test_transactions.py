@@ -119,7 +119,10 @@ def test_a_failure_after_the_commit_undoes_nothing(stage: Stage, colour: str) ->
     stage.work()
     assert (stage.state(job), stage.show(job).attempts, written(stage)) == ("done", 1, ["effect"])
     assert len(stage.heard(events.JobDone)) == 1
-    assert [event.error for event in stage.heard(events.FailedAfterDone)] == ["ValueError: too late to matter"]
+    [told] = stage.heard(events.FailedAfterDone)
+    assert told.error == "ValueError: too late to matter"
+    assert isinstance(told.exception, ValueError)
+    assert 'raise ValueError("too late to matter")' in told.traceback
 
 
 @pytest.mark.parametrize("where", ["inside", "after"])
@@ -137,6 +140,7 @@ def test_another_end_that_comes_too_late_is_told(sqlite_stage: Stage, answer: An
     assert sqlite_stage.state(job) == "done"
     [told] = sqlite_stage.heard(events.FailedAfterDone)
     assert told.error == f"{type(answer).__name__} came after the job's transaction had completed it"
+    assert (told.traceback, told.exception) == ("", None)
 
 
 @COLOURS

@@ -2,7 +2,7 @@
 
 import os
 
-from sqlalchemy import create_engine
+from sqlalchemy import String, create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
 URL = os.environ.get("DATABASE_URL", "sqlite:///shop.db")
@@ -25,5 +25,6 @@ class Base(DeclarativeBase):
 class Subscriber(Base):
     __tablename__ = "subscribers"
 
-    email: Mapped[str] = mapped_column(primary_key=True)
+    # MySQL and MariaDB want to know how long a text may be.
+    email: Mapped[str] = mapped_column(String(254), primary_key=True)
     confirmed: Mapped[bool] = mapped_column(default=False)

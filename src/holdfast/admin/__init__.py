@@ -25,7 +25,6 @@ from holdfast.admin.jobs import counts as counts
 from holdfast.admin.jobs import dead_groups as dead_groups
 from holdfast.admin.jobs import discard as discard
 from holdfast.admin.jobs import expired_leases as expired_leases
-from holdfast.admin.jobs import list_jobs as list_jobs
 from holdfast.admin.jobs import oldest_pending as oldest_pending
 from holdfast.admin.jobs import replay as replay
 from holdfast.admin.jobs import retry as retry
@@ -34,6 +33,9 @@ from holdfast.admin.jobs import show as show
 from holdfast.admin.looking import WINDOW as WINDOW
 from holdfast.admin.looking import Look as Look
 from holdfast.admin.looking import audit_page as audit_page
+from holdfast.admin.looking import count_found as count_found
+from holdfast.admin.looking import latest as latest
+from holdfast.admin.looking import list_jobs as list_jobs
 from holdfast.admin.looking import look as look
 from holdfast.admin.looking import newest as newest
 from holdfast.admin.pausing import HeldUp as HeldUp

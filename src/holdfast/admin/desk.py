@@ -13,7 +13,7 @@ from holdfast.admin import cancelling, changing, examine, recording
 from holdfast.admin import jobs as admin
 from holdfast.admin.family import family
 from holdfast.admin.jobs import LONGEST_LIST, STATES, Filter
-from holdfast.admin.looking import WINDOW, look
+from holdfast.admin.looking import WINDOW, count_found, ids_from, latest, look
 from holdfast.admin.picking import without_ids
 from holdfast.errors import ConfigError
 from holdfast.flow import Flow, Series, Steps, ask, flow
@@ -67,13 +67,16 @@ class JobsDesk(Desk):
         meant, size = filter_of(wanted), min(limit, LONGEST_LIST)
         return Placed(_page(meant, size, last, newest), Every(partial(merging.pages, size, newest), ids=meant.ids))
 
+    def latest(self, wanted: Wanted = EVERYTHING, limit: int = 50) -> Flow[list[JobView]]:
+        return latest(filter_of(wanted), limit)
+
     def letters(
         self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
     ) -> Flow[Page]:
         return self.rows(_dead(wanted), limit=limit, after=after, newest=newest)
 
     def count_letters(self, wanted: Wanted = EVERYTHING) -> Flow[int]:
-        return admin.count_jobs(_dead(wanted))
+        return count_found(_dead(wanted), COUNTED + 1)
 
     def groups(self, wanted: Wanted = EVERYTHING, limit: int = 50) -> Flow[list[DeadGroup]]:
         return admin.dead_groups(_dead(wanted), limit)
@@ -83,7 +86,7 @@ class JobsDesk(Desk):
 
     def ids_like(self, said: str) -> Flow[list[str]] | None:
         beginning = id_beginning(said)
-        return None if beginning is None else admin.ids_from(beginning)
+        return None if beginning is None else ids_from(beginning)
 
     def family(self, row: JobView) -> Flow[Family]:
         return family(row)

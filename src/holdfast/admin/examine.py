@@ -11,7 +11,8 @@ from datetime import timedelta
 
 from holdfast import runs as flows
 from holdfast.admin.health import clock
-from holdfast.admin.jobs import Filter, count_jobs, dead_groups, expired_leases, list_jobs, oldest_pending
+from holdfast.admin.jobs import Filter, count_jobs, dead_groups, expired_leases, oldest_pending
+from holdfast.admin.looking import list_jobs
 from holdfast.admin.pausing import held_up
 from holdfast.flow import Steps, ask, flow, text_of
 from holdfast.jobs import pauses as paused_now

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Literal
 
 from holdfast import chains
-from holdfast.admin.jobs import LONGEST_LIST, Filter, list_jobs
+from holdfast.admin.jobs import LONGEST_LIST, Filter
+from holdfast.admin.looking import list_jobs
 from holdfast.flow import Steps, flow
 from holdfast.life import merging
 from holdfast.life.listing import Family, Relative

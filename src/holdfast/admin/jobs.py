@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial, reduce
 from typing import Any, Literal, NamedTuple
@@ -20,6 +20,7 @@ from holdfast.admin.filters import STATES as STATES
 from holdfast.admin.filters import Filter as Filter
 from holdfast.admin.reading import view_of
 from holdfast.admin.recording import record as _record
+from holdfast.admin.windows import WINDOW, behind, horizon
 from holdfast.chains import CHILD, JOINED, pardon, wait_again
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, JobNotFound
 from holdfast.flow import Columns, Flow, Steps, ask, flow, number_of, text_of
@@ -31,7 +32,7 @@ from holdfast.lines.stopping import start_for
 from holdfast.observe import COUNTED
 from holdfast.placing import Every, InTurn, on_every, placed_by, where_id_is
 from holdfast.runs import RUN, go_on
-from holdfast.values.ids import LOWEST_ID, is_id, parse_id
+from holdfast.values.ids import parse_id
 from holdfast.values.retry import whole
 from holdfast.values.rows import when
 from holdfast.values.views import AuditLine, DeadGroup, JobView, Lag, QueueCount, decoded
@@ -53,7 +54,6 @@ __all__ = [
     "dead_groups",
     "discard",
     "expired_leases",
-    "list_jobs",
     "oldest_pending",
     "replay",
     "retry",
@@ -66,23 +66,6 @@ LONGEST_LIST = 100_000
 _COUNTED = ("pending", "due", "scheduled", "leased", "done", "dead", "cancelled", "waiting")
 # A job may move between a write that missed it and the read that asks why; each try looks again.
 TRIES_PER_JOB = 10
-
-
-def _page(filter: Filter = ALL, limit: int = 50, after: str | None = None, newest: bool = True) -> Every[list[JobView]]:
-    return merging.page_of_jobs(limit, newest, filter.ids)
-
-
-@placed_by(_page)
-@flow
-def list_jobs(
-    filter: Filter = ALL, limit: int = 50, after: str | None = None, newest: bool = True
-) -> Steps[list[JobView]]:
-    """Read live and finished jobs as one list by id, which is by age; `after` is the last id of the page before."""
-    given = filter.params() | ({"newest": True} if newest else {})
-    if after is not None:
-        given["older_than" if newest else "newer_than"] = parse_id(after)
-    rows = yield from ask("jobs_list", alone=True, limit=_limit(limit), **given)
-    return [view_of(row) for row in rows]
 
 
 def _counting(filter: Filter = ALL, most: int | None = None) -> Every[int]:
@@ -158,9 +141,14 @@ def audit(
 ) -> Steps[list[AuditLine]]:
     """Read what was done by hand, the latest first; by whom, from when on (included), before when."""
     one = None if job_id is None else one_id(job_id)
-    rows = yield from ask(
-        "audit_list", alone=True, limit=_limit(limit), job_id=one, actor=actor, since=since, before=before
-    )
+    asked: dict[str, Any] = {
+        "job_id": one,
+        "by_time": True if one is None else None,
+        "actor": actor,
+        "since": since,
+        "before": before,
+    }
+    rows = yield from ask("audit_list", alone=True, limit=_limit(limit), **asked)
     return [
         AuditLine(when(at), action, None if job is None else str(job), actor, decoded(detail) or {})
         for at, action, job, actor, detail in rows
@@ -190,19 +178,6 @@ def expired_leases(limit: int = 50) -> Steps[list[JobView]]:
     return [view_of(row) for row in rows]
 
 
-@on_every(merging.in_all)
-@flow
-def ids_from(beginning: str) -> Steps[list[str]]:
-    """List the ids that begin so, two at most from each shard: lists go by ids, so the first ones after it are enough.
-
-    A whole id is given back, whether there is such a job or not.
-    """
-    if is_id(beginning):
-        return [beginning]
-    found = yield from list_jobs(ALL, 2, beginning + LOWEST_ID[len(beginning) :], newest=False).start()
-    return [job.id for job in found if job.id.startswith(beginning)]
-
-
 def _grouping(filter: Filter | None = None, limit: int = 50) -> Every[list[DeadGroup]]:
     # A group that is small in one shard may be large in all of them: each is asked for all that it has.
     return Every(partial(merging.dead_groups, limit), instead=_dead_groups(filter, LONGEST_LIST))
@@ -212,10 +187,13 @@ def _grouping(filter: Filter | None = None, limit: int = 50) -> Every[list[DeadG
 def _dead_groups(filter: Filter | None = None, limit: int = 50) -> Steps[list[DeadGroup]]:
     """Group dead letters by kind and likeness of their last error, the largest group first.
 
-    Where there are more than `LONGEST_LIST`, no more are looked at: the counts are of those, in each shard.
+    Where there are more than `LONGEST_LIST`, the newest are looked at: the counts are of those, in each shard.
     """
-    given = _letters(filter or ALL, ("dead",))
-    rows = yield from ask("dead_groups", alone=True, limit=_limit(limit), most=LONGEST_LIST, **given)
+    meant, given = _letters(filter or ALL, ("dead",))
+    edge = yield from horizon(meant, given, LONGEST_LIST - 1, newest=True)
+    if edge is not None:
+        given["newer_than"] = behind(edge, newest=False)
+    rows = yield from ask("dead_groups", alone=True, limit=_limit(limit), **given)
     return [
         DeadGroup(
             group, kind, int(count), sorted(decoded(queues)), error, message, when(first), when(last), str(sample)
@@ -377,16 +355,25 @@ class _Letter(NamedTuple):
 
 
 def _pick(filter: Filter, allowed: Sequence[str], limit: int) -> Steps[list[_Letter]]:
-    rows = yield from ask("finished_pick", limit=_limit(limit), **_letters(filter, allowed))
-    return [_Letter(*row) for row in rows]
+    """Lock the oldest that fit, in looks at a bounded number of finished jobs each."""
+    meant, given = _letters(filter, allowed)
+    left, found = _limit(limit), list[_Letter]()
+    while True:
+        edge = yield from horizon(meant, given, WINDOW, newest=False, finished=True, alone=False)
+        bound = {} if edge is None else {"older_than": edge}
+        rows = yield from ask("finished_pick", limit=left - len(found), **(given | bound))
+        found += [_Letter(*row) for row in rows]
+        if edge is None or len(found) >= left:
+            return found
+        given["newer_than"] = behind(edge, newest=False)
 
 
-def _letters(filter: Filter, allowed: Sequence[str]) -> dict[str, Any]:
-    """Return a filter's parameters for finished jobs; without states it means the dead letters."""
+def _letters(filter: Filter, allowed: Sequence[str]) -> tuple[Filter, dict[str, Any]]:
+    """Return a filter of finished jobs with its parameters; without states it means the dead letters."""
     if strange := [state for state in filter.states if state not in allowed]:
         raise ConfigError("states", f"must be among {', '.join(allowed)} here", strange[0])
-    given = filter.params()
-    return given if "states" in given else given | {"states": ["dead"], "only_dead": True}
+    meant = filter if filter.states else replace(filter, states=("dead",))
+    return meant, meant.params()
 
 
 def _put_live(letters: Sequence[_Letter], actor: str | None) -> Steps[Replayed]:

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.flow import Columns, Steps, ask, flow, number_of
 from holdfast.life import merging
+from holdfast.observe import COUNTED
 from holdfast.placing import on_every
 
 
@@ -44,6 +45,6 @@ def prune_audit(older_ms: int, *, limit: int = 1000) -> Steps[int]:
 @on_every(merging.summed)
 @flow
 def count_older(older_ms: int) -> Steps[int]:
-    """Count the audit lines that `prune_audit` would delete."""
-    [[count]] = yield from ask("audit_older", older_ms=older_ms, alone=True)
+    """Count the audit lines that `prune_audit` would delete, no further than to one more than `COUNTED`."""
+    [[count]] = yield from ask("audit_older", older_ms=older_ms, most=COUNTED + 1, alone=True)
     return number_of(count)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from holdfast import jobs, logs
 from holdfast.app.base import Base
+from holdfast.app.lookout import Lookout
 from holdfast.bound import Bound, EnqueueHook, check_hook, likeness, with_headers
-from holdfast.errors import ConfigError, InvalidPayload, PayloadTooLarge, UnknownKind
+from holdfast.errors import ConfigError, DatabaseUnavailable, InvalidPayload, PayloadTooLarge, UnknownKind
 from holdfast.events import JobsEnqueued
 from holdfast.flow import Flow, notifying
 from holdfast.jobs.enqueueing import Drawn, adding_one, again, is_plain
@@ -40,6 +41,7 @@ H = TypeVar("H", bound=EnqueueHook)
 # What is to be added: the rows, the work, and what to do instead of it once a first try has failed. A plain tuple,
 # because one is made for every enqueue.
 Adding = tuple[Sequence[NewJob], Flow[T], Callable[[], Flow[T]]]
+_BY_NAME = "must be the name of a kind; a handler has calls of its own, as in send.{call}(order_id=1)"
 _PAYLOAD = 'the arguments of the job go into its payload: hf.enqueue(kind, {"{name}": …})'
 # What the calls that name a kind take beside kind and payload.
 _TAKES = {
@@ -55,6 +57,7 @@ class Enqueues(Base):
     def __init__(self, url: str | None = None, **options: Unpack[StoreKeywords]) -> None:
         super().__init__(url, **options)
         self._enqueue_hooks: list[EnqueueHook] = []
+        self._lookout = Lookout(self.store, alone=self.shards is None)
 
     def enqueue_hook(self, hook: H) -> H:
         """Call `hook(new)` for every job that is enqueued, and add the headers that it returns (None: no headers).
@@ -100,6 +103,8 @@ class Enqueues(Base):
         self, call: str, kind: str, payload: Mapping[str, Any] | None, check: bool, options: EnqueueKeywords
     ) -> Bound:
         only_options(f"hf.{call}()", options, _TAKES[call], _PAYLOAD)
+        if not isinstance(cast("object", kind), str):
+            raise ConfigError("kind", _BY_NAME.format(call=call), kind)
         handler = self.handlers.get(kind)
         said = EnqueueOptions(**options)
         arguments = dict(payload or {})
@@ -143,6 +148,8 @@ class Enqueues(Base):
         if tx is not None and self._is_one_statement(bound):
             new = self._hooked_row(bound)
             self.store.tell_in(tx, adding_one(new, True, None, switch(notify, "notify")), new.kind)
+            if self._lookout.is_due(tx):
+                self._lookout.look(tx)
             return self._answered(new)
         return self._run(self._adding_one(bound, notify, self.within_reach(tx)), tx)
 
@@ -151,6 +158,8 @@ class Enqueues(Base):
         if tx is not None and self._is_one_statement(bound):
             new = self._hooked_row(bound)
             await self.store.atell_in(tx, adding_one(new, True, None, switch(notify, "notify")), new.kind)
+            if self._lookout.is_due(tx):
+                await self._lookout.alook(tx)
             return self._answered(new)
         return await self._arun(self._adding_one(bound, notify, await self.awithin_reach(tx)), tx)
 
@@ -266,23 +275,50 @@ class Enqueues(Base):
         """The async twin of `within_reach`."""
         return None if self.shards is None else await self.shards.ago(self.shards.within(tx))
 
-    def _store_of(self, new: Sequence[NewJob]) -> Store:
-        """Return the store that new rows are for: their ids say the shard."""
-        return self.store if self.shards is None or not new else self.shards.of(stamp_of(new[0].id) or 0)
+    def _store_of(self, new: Sequence[NewJob], tx: Any) -> Store:
+        """Return the store that new rows are for: their ids say the shard. What `tx` is on has said which it is."""
+        if self.shards is None or not new:
+            return self.store
+        number = stamp_of(new[0].id) or 0
+        return self.shards.go(self.shards.sure_of(number)) if tx is None else self.shards.of(number)
+
+    async def _astore_of(self, new: Sequence[NewJob], tx: Any) -> Store:
+        """The async twin of `_store_of`."""
+        if self.shards is None or not new:
+            return self.store
+        number = stamp_of(new[0].id) or 0
+        return await self.shards.ago(self.shards.sure_of(number)) if tx is None else self.shards.of(number)
+
+    def _avoid(self, new: Sequence[NewJob]) -> None:
+        """Let jobs that may go to any shard leave out for a while the one that these were for."""
+        if self.shards is not None and new:
+            self.shards.avoided.add(stamp_of(new[0].id) or 0)
 
     def _run(self, adding: Adding[T], tx: Any) -> T:
         new, work, _ = adding
-        store = self._store_of(new)
-        answer = store.run(work, self._repeat(adding)) if tx is None else store.run_in(tx, work, _named(new))
+        try:
+            store = self._store_of(new, tx)
+            answer = store.run(work, self._repeat(adding)) if tx is None else store.run_in(tx, work, _named(new))
+        except DatabaseUnavailable:
+            self._avoid(new)
+            raise
         self._tell(new, answer, tx)
+        if self._lookout.is_due(tx):
+            self._lookout.look(tx)
         return answer
 
     async def _arun(self, adding: Adding[T], tx: Any) -> T:
         new, work, _ = adding
-        store = self._store_of(new)
-        own = store.arun(work, self._repeat(adding)) if tx is None else store.arun_in(tx, work, _named(new))
-        answer = await own
+        try:
+            store = self.store if self.shards is None else await self._astore_of(new, tx)
+            own = store.arun(work, self._repeat(adding)) if tx is None else store.arun_in(tx, work, _named(new))
+            answer = await own
+        except DatabaseUnavailable:
+            self._avoid(new)
+            raise
         self._tell(new, answer, tx)
+        if self._lookout.is_due(tx):
+            await self._lookout.alook(tx)
         return answer
 
     def _tell(self, new: Sequence[NewJob], answer: Any, tx: Any) -> None:
@@ -303,6 +339,8 @@ def all_bound(bound: object) -> list[Bound]:
     """Check that jobs are bound ones, and list them."""
     if isinstance(bound, Bound):
         raise InvalidPayload("enqueue_many", None, "give a list of jobs; for one there is enqueue")
+    if not isinstance(bound, Iterable):
+        raise InvalidPayload("enqueue_many", None, f"give a list of handler.bind(…), not {type(bound).__name__}")
     given = list(cast("Iterable[object]", bound))
     for one in given:
         if not isinstance(one, Bound):

@@ -11,7 +11,7 @@ from holdfast.bulk import Bulk, BulkDecorator, BulkHandler, Registrar
 from holdfast.context import Around, Middleware
 from holdfast.errors import ConfigError
 from holdfast.events import Event
-from holdfast.handlers import Handler, vacant
+from holdfast.handlers import Handler, name_for, vacant
 from holdfast.job import Job
 from holdfast.resources import Hook, Hooks
 from holdfast.telling import check_event
@@ -202,7 +202,7 @@ class JobDecorator:
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Handler[P, R]: ...
     def __call__(self, fn: Callable[..., Any], /) -> Handler[..., Any]:
-        kind = kind_name(self._kind or fn.__name__)
+        kind = kind_name(name_for(fn, self._kind, "hf.job"))
         unreserved(self._options.queue, "queue")
         vacant(self._app.handlers, kind, fn)
         handler: Handler[..., Any] = Handler(self._app, fn, kind, self._options)

@@ -204,18 +204,24 @@ class Runs(DeclaresWorkflows, Controls):
         shards = self.shards
         there = {} if shards is None else shards.go(_places(shards, new))
         rows, work = self._starting(new, notify, reuse, self.within_reach(tx), there)
-        store = self._store_of([row.job for row in rows])
+        store = self._store_of([row.job for row in rows], tx)
         answers = store.run(work) if tx is None else store.run_in(tx, work, _named(new))
-        return self._started(new, rows, answers, tx)
+        started = self._started(new, rows, answers, tx)
+        if self._lookout.is_due(tx):
+            self._lookout.look(tx)
+        return started
 
     async def astart_runs(self, new: New, tx: Any, notify: bool | None, reuse: Reuse) -> list[RunHandle[Any]]:
         """The async twin of `start_runs`."""
         shards = self.shards
         there = {} if shards is None else await shards.ago(_places(shards, new))
         rows, work = self._starting(new, notify, reuse, await self.awithin_reach(tx), there)
-        store = self._store_of([row.job for row in rows])
+        store = await self._astore_of([row.job for row in rows], tx)
         answers = await (store.arun(work) if tx is None else store.arun_in(tx, work, _named(new)))
-        return self._started(new, rows, answers, tx)
+        started = self._started(new, rows, answers, tx)
+        if self._lookout.is_due(tx):
+            await self._lookout.alook(tx)
+        return started
 
     def _starting(
         self, new: New, notify: bool | None, reuse: Reuse, within: Within | None, there: Mapping[str | None, int]

@@ -85,10 +85,7 @@ def rows(size: Size, counters: Counters, *, embedded: bool) -> list[Row]:
             Row(name, "jobs/s", "chains", partial(chained, draining, handler), reference="plain")
             for name, handler in CHAINS.items()
         ),
-        Row(
-            "publish one, caller's transaction", "jobs/s", "events", partial(publish, size), often=7, reference="plain"
-        ),
-        Row("drain, relay to a function", "jobs/s", "relay", partial(chained, draining, "relay"), reference="plain"),
+        *events(size, draining),
         *(Row(name, "jobs/s", "effect", partial(effect, draining, size, handler)) for name, handler in EFFECTS.items()),
         *(Row(name, "jobs/s", "failing", partial(fail, draining, size, handler)) for name, handler in FAILING.items()),
         *run_rows(size, counters),

@@ -274,9 +274,9 @@ class Celery:
         return AsyncResult(id, self)
 
     def config_from_object(self, obj: object, *_: Any, **__: Any) -> None:
-        """Refuse to read settings of Celery's, most of which mean nothing here."""
+        """Refuse to read Celery's settings, most of which mean nothing here."""
         known = ", ".join(_CONF)
-        rule = f"settings of Celery's are not read, since most mean nothing here; app.conf.update(…) takes {known}"
+        rule = f"Celery's settings are not read, since most mean nothing here; give app.conf.update(…) those of {known}"
         raise ConfigError("config_from_object", rule, obj)
 
 

@@ -131,5 +131,5 @@ def retry(
         rule = f"a job has as many as its task says ({options.max_retries}); say max_retries= in the decorator"
         raise ConfigError("max_retries", rule, limit)
     if most is not None and request.retries >= most:
-        raise exc or MaxRetriesExceededError(f"{request.task} has used its {most} retries")
+        raise exc or MaxRetriesExceededError(f"{request.task} has no retry left: it may have {most}")
     return RetryAsked(delay, said, cause)

@@ -220,6 +220,9 @@ class GroupResult:
     def __init__(self, results: Sequence[AsyncResult | EagerResult]) -> None:
         self.results = list(results)
 
+    def __repr__(self) -> str:
+        return f"<GroupResult: {self.results}>"
+
     def __len__(self) -> int:
         return len(self.results)
 

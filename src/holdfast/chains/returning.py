@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from holdfast.chains.joining import locked, write
+from holdfast.chains.joining import Counts, locked, write
 from holdfast.flow import Steps, ask, text_of
 
 
@@ -26,7 +26,7 @@ def wait_again(replayed: Sequence[str]) -> Steps[list[str]]:
     children = sorted(counts.child for counts in held_up)
     parents = sorted({parent for child in children for parent, _ in edges[child]})
     yield from ask("waits_reopen", parents=parents, ids=children)
-    after = []
+    after: list[Counts] = []
     for counts in held_up:
         outcomes = [outcome for _, outcome in edges[counts.child]]
         after.append(

@@ -30,4 +30,6 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is None:
         raise Failure(f"click knows no completion for {shell}", Exit.UNEXPECTED, "install a later version of click")
-    click.echo(kind(ctx.find_root().command, {}, "holdfast", VARIABLE).source())
+    script = kind(ctx.find_root().command, {}, "holdfast", VARIABLE).source()
+    # click's script for fish splits at every comma, and so cuts what is said of a command at its first one.
+    click.echo(script.replace('string split ","', 'string split --max 1 ","'))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import click
 
 from holdfast import admin
-from holdfast.cli.jobs import filter_options, show_job, told_of
+from holdfast.cli.jobs import far_option, filter_options, show_job, tell_of_more, told_of
+from holdfast.cli.meant import Meant, meant_of, until_now
 from holdfast.cli.parse import ROW_ID
 from holdfast.cli.render import Column, age, error_line, plural, print_json, print_notes, print_table
 from holdfast.cli.shared import Exit, Failure, confirm, connection_options, json_option, named_route, together
@@ -17,6 +19,7 @@ from holdfast.cli.stores import Opened, acting_options, open_desk, store_option
 from holdfast.life.letters import LETTERS_PER_COMMIT, discard_all, replay_all
 from holdfast.life.listing import Replays, Wanted
 from holdfast.outbox import Route, redirect
+from holdfast.values.views import JobView
 
 
 @click.group()
@@ -38,11 +41,14 @@ def letters(since: datetime | None, until: datetime | None, **said: Any) -> Want
 @filter_options
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
 @click.option("--after", type=ROW_ID, help="Go on after this id, the last of the page before.")
+@far_option
 @store_option
 @connection_options
 @json_option
-def list_command(limit: int, after: str | None, as_json: bool, **said: Any) -> None:
+def list_command(limit: int, after: str | None, far: bool, as_json: bool, **said: Any) -> None:
     """List dead letters, the newest first. --since and --until go by when they died.
+
+    It looks at the newest 20,000 dead letters, and says so where there are more; --all goes on.
 
     \b
     Example:
@@ -50,19 +56,21 @@ def list_command(limit: int, after: str | None, as_json: bool, **said: Any) -> N
       holdfast dead list --store pdo:jobs --app shop:hf
     """
     with open_desk() as at:
-        found = at.found(at.desk.letters, letters(**said), limit, after) if at.desk.can("letters") else []
+        found, stopped = list[JobView](), None
+        if at.desk.can("letters"):
+            found, stopped = at.looked(at.desk.letters, letters(**said), limit, after, newest=True, far=far)
         told = _told(at)
     if as_json:
         print_json(job.to_dict() | at.label for job in found)
-        return print_notes(told)
+        print_notes(told)
+        return tell_of_more(found, limit, stopped, "dead letters")
     now = datetime.now(UTC)
     rows = [(j.id, j.kind, j.queue, age(now - (j.finished_at or now)), _error(j.last_error)) for j in found]
     columns = [Column("id", whole=True, ids=True), Column("kind"), Column("queue", spare=True)]
     columns += [Column("died", whole=True), Column("error")]
     print_table(columns, rows, empty="no dead letters found")
     print_notes(told)
-    if len(found) == limit:
-        click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
+    return tell_of_more(found, limit, stopped, "dead letters")
 
 
 def _told(at: Opened) -> list[str]:
@@ -85,6 +93,7 @@ def groups(limit: int, as_json: bool, **said: Any) -> None:
     """Group dead letters by kind and like errors, the largest group first.
 
     The id of a group stands for the error: kinds that fail alike share it. Give --kind beside --group to mean one line.
+    Counted are the newest 100,000 dead letters; of a sharded application, those of each shard.
 
     \b
     Example:
@@ -159,18 +168,19 @@ def replay(
     with open_desk() as at:
         wanted = at.whole(wanted)
         at.desk.require("replay")
-        meant = _matched(at, wanted, limit)
-        if not dry_run and meant > 1:
-            confirm(f"Replay {plural(meant, 'dead letter')}{at.of}?", yes)
+        wanted, meant = _matched(at, wanted, limit)
+        if not dry_run and meant.most > 1:
+            confirm(f"Replay {meant.words}{at.of}?", yes)
         if route is None:
             done = _replay(at, wanted, meant, at.actor(actor), dry_run)
         else:
             done = Replays(_redirect(at, wanted, route, meant, at.actor(actor), dry_run))
     if as_json:
         told = {"dry_run": dry_run, "replayed": done.ids, "conflicts": done.conflicts} | at.label
+        told |= _at_least(dry_run, meant)
         print_json([told if done.rows is None else told | {"rows": list(done.rows.values())}])
     else:
-        click.echo(f"{'would replay' if dry_run else 'replayed'} {plural(len(done.ids), 'dead letter')}")
+        click.echo(_said("replay", len(done.ids), dry_run, meant))
         for why in done.reasons.values():
             click.echo(why, err=True)
     if done.conflicts and not done.ids:
@@ -196,14 +206,14 @@ def discard(
     with open_desk() as at:
         wanted = at.whole(wanted)
         at.desk.require("discard")
-        meant = _matched(at, wanted, limit)
+        wanted, meant = _matched(at, wanted, limit)
         if not dry_run:
-            confirm(f"Delete {plural(meant, 'dead letter')}{at.of} for good?", yes)
+            confirm(f"Delete {meant.words}{at.of} for good?", yes)
         gone = _discard(at, wanted, meant, at.actor(actor), dry_run)
     if as_json:
-        print_json([{"dry_run": dry_run, "discarded": gone} | at.label])
+        print_json([{"dry_run": dry_run, "discarded": gone} | at.label | _at_least(dry_run, meant)])
     else:
-        click.echo(f"{'would discard' if dry_run else 'discarded'} {plural(len(gone), 'dead letter')}")
+        click.echo(_said("discard", len(gone), dry_run, meant))
 
 
 def _check_meant(everything: bool, said: dict[str, Any]) -> None:
@@ -215,42 +225,59 @@ def _check_meant(everything: bool, said: dict[str, Any]) -> None:
         raise Failure("--all and a filter contradict each other", Exit.USAGE, "leave one of them out")
 
 
-def _matched(at: Opened, wanted: Wanted, limit: int | None) -> int:
+def _matched(at: Opened, wanted: Wanted, limit: int | None) -> tuple[Wanted, Meant]:
+    """Say which letters are meant, those that are there now, and how many."""
+    if not at.label:
+        wanted = replace(wanted, finished_before=until_now(at.store, wanted.finished_before))
     count = at.run(at.desk.count_letters(wanted))
     if not count:
         _no_match(at, wanted)
-    return count if limit is None else min(count, limit)
+    if at.label:
+        meant = count if limit is None else min(count, limit)
+        return wanted, Meant(meant, plural(meant, "dead letter"))
+    return wanted, meant_of(count, limit, "dead letter")
+
+
+def _at_least(dry_run: bool, meant: Meant) -> dict[str, bool]:
+    """Say for JSON that there may be more than a dry run names, only where it is so."""
+    return {"at_least": True} if dry_run and not meant.is_counted else {}
+
+
+def _said(verb: str, count: int, dry_run: bool, meant: Meant) -> str:
+    return f"would {verb} {meant.told(count, 'dead letter')}" if dry_run else f"{verb}ed {plural(count, 'dead letter')}"
 
 
 def _no_match(at: Opened, wanted: Wanted) -> NoReturn:
-    if len(wanted.ids) == 1 and wanted == Wanted(ids=wanted.ids):
+    if len(wanted.ids) == 1 and wanted == Wanted(ids=wanted.ids, finished_before=wanted.finished_before):
         job = at.run(at.desk.show(wanted.ids[0], dead=True))
         raise Failure(f"job {job.id} is {job.state}, not a dead letter", Exit.CONFLICT)
     raise Failure("no dead letter matches", Exit.NOT_FOUND, f"`holdfast dead list{at.option}` shows what there is")
 
 
-def _replay(at: Opened, wanted: Wanted, count: int, actor: str, dry_run: bool) -> Replays:
+def _replay(at: Opened, wanted: Wanted, meant: Meant, actor: str, dry_run: bool) -> Replays:
     if dry_run:
-        return at.run(at.desk.replay(wanted, count, actor, True))
-    return at.run_all(replay_all(at.desk, wanted, count, actor))
+        return at.run(at.desk.replay(wanted, meant.foreseen, actor, True))
+    return at.run_all(replay_all(at.desk, wanted, meant.most, actor))
 
 
-def _redirect(at: Opened, wanted: Wanted, to: Route, count: int, actor: str, dry_run: bool) -> list[str]:
+def _redirect(at: Opened, wanted: Wanted, to: Route, meant: Meant, actor: str, dry_run: bool) -> list[str]:
     """Send dead deliveries by another route, in chunks."""
     if at.label:
         raise Failure("--to is for deliveries of events, and those are our own jobs", Exit.USAGE, "leave out --store")
     filter, buckets = admin.Filter(**(vars(wanted) | {"states": ("dead",)})), at.store.options.buckets
+    if dry_run:
+        return at.run(redirect(filter, to, meant.foreseen, actor, buckets=buckets, dry_run=True))
     gone: list[str] = []
-    while len(gone) < count:
-        size = min(LETTERS_PER_COMMIT, count - len(gone))
-        chunk = at.run(redirect(filter, to, size, actor, buckets=buckets, dry_run=dry_run))
-        gone += chunk
-        if not chunk or dry_run:
+    while len(gone) < meant.most:
+        size = min(LETTERS_PER_COMMIT, meant.most - len(gone))
+        chunk = at.run(redirect(filter, to, size, actor, buckets=buckets))
+        if not chunk:
             break
+        gone += chunk
     return gone
 
 
-def _discard(at: Opened, wanted: Wanted, count: int, actor: str, dry_run: bool) -> list[str]:
+def _discard(at: Opened, wanted: Wanted, meant: Meant, actor: str, dry_run: bool) -> list[str]:
     if dry_run:
-        return at.run(at.desk.discard(wanted, count, actor, True))
-    return at.run_all(discard_all(at.desk, wanted, count, actor))
+        return at.run(at.desk.discard(wanted, meant.foreseen, actor, True))
+    return at.run_all(discard_all(at.desk, wanted, meant.most, actor))

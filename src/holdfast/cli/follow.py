@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from holdfast.admin.health import clock
 from holdfast.cli.stores import Opened
 from holdfast.life.listing import Wanted
 from holdfast.values.rows import OUTCOMES
@@ -44,7 +45,8 @@ class Follower:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._seen: dict[str, tuple[tuple[Any, ...], JobView | None]] = {}
-        self._finished_after: datetime | None = None
+        # By the database's clock, as the ends are.
+        self._looked_at: datetime | None = None
 
     def look(self, at: Opened) -> list[Change]:
         """Read what changed since the last look, oldest first."""
@@ -62,12 +64,13 @@ class Follower:
         return at.found(at.desk.rows, replace(self._wanted, states=(state,)), WINDOW_ROWS)
 
     def _finished(self, at: Opened) -> list[JobView]:
-        since = None if self._finished_after is None else self._finished_after - OVERLAP
-        wanted = replace(self._wanted, states=OUTCOMES, finished_after=since)
-        found = at.found(at.desk.rows, wanted, WINDOW_ROWS)
-        ends = [self._finished_after, *(row.finished_at for row in found)]
-        self._finished_after = max((end for end in ends if end is not None), default=None)
-        return found
+        """Read what ended since the last look; at the first one, what ended last."""
+        since = None if self._looked_at is None else self._looked_at - OVERLAP
+        reading = at.desk.latest(at.whole(replace(self._wanted, finished_after=since)), WINDOW_ROWS)
+        if reading is None:
+            return []
+        self._looked_at = at.run(clock())
+        return at.run(reading)
 
     def _gone(self, live: Iterable[list[JobView]]) -> list[JobView]:
         """Name the rows that were there and are not; where finished rows are deleted, that is how they end."""

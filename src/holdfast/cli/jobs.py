@@ -93,6 +93,7 @@ far_option = click.option(
     "--state",
     "states",
     metavar="STATE",
+    shell_complete=lambda _ctx, _param, begun: [state for state in admin.STATES if state.startswith(begun)],
     multiple=True,
     help=f"Only this: {', '.join(admin.STATES)}, as far as the store has them; may be repeated.",
 )
@@ -135,12 +136,12 @@ def list_command(
     tell_of_more(found, limit, stopped)
 
 
-def tell_of_more(found: list[JobView], limit: int, stopped: str | None) -> None:
+def tell_of_more(found: list[JobView], limit: int, stopped: str | None, what: str = "jobs") -> None:
     """Say how to go on where a list may not be whole."""
     if len(found) == limit:
         click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
     elif stopped is not None:
-        click.echo(f"looked at {admin.WINDOW:,} jobs; for the others: --all, or --after {stopped}", err=True)
+        click.echo(f"looked at {admin.WINDOW:,} {what}; for the others: --all, or --after {stopped}", err=True)
 
 
 def told_of(at: Opened, names: tuple[str, ...]) -> list[tuple[str, str]]:

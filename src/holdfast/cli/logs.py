@@ -124,6 +124,7 @@ _ENDS = {
     "JobCancelled": "cancelled",
     "JobExpired": "expired",
     "JobSnoozed": "snoozed",
+    "FailedAfterDone": "failed after it was done:",
 }
 
 

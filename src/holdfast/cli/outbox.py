@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ import click
 from holdfast import admin, jobs
 from holdfast import outbox as events
 from holdfast.cli.jobs import far_option, tell_of_more
+from holdfast.cli.meant import Meant, meant_of, until_now
 from holdfast.cli.parse import MOMENT, ROW_ID
 from holdfast.cli.render import Column, age, error_line, plural, print_fields, print_json, print_notes, print_table
 from holdfast.cli.sharding import parts
@@ -26,12 +28,14 @@ from holdfast.cli.shared import (
     named_route,
     open_store,
 )
+from holdfast.observe import COUNTED
 from holdfast.outbox import UNROUTED, DeliveryView, Route
 from holdfast.store import Store
 from holdfast.values.reserved import ROUTE_PREFIX, is_route, route_of
 from holdfast.values.views import JobView
 from holdfast.worker import registry
 
+NAMES = ("delivery", "deliveries")
 # Rows per transaction: large enough to be quick, small enough to hold no lock for long.
 ROWS_PER_COMMIT = 1000
 
@@ -258,26 +262,27 @@ def republish(
     untaken: set[str] = set()
     ways = _noting(_ways(target), untaken)
     with open_store() as store:
+        wanted = replace(wanted, created_before=until_now(store, until))
         meant = _matched(store, wanted, limit)
         if not dry_run:
-            confirm(f"Publish the events of {plural(meant, 'delivery', 'deliveries')} again?", yes)
-        done = _republish(store, wanted, ways, meant, actor_name(actor), dry_run)
+            confirm(f"Publish the events of {meant.words} again?", yes)
+        done, read = _republish(store, wanted, ways, meant, actor_name(actor), dry_run)
     if untaken:
         names = ", ".join(sorted(untaken))
         print_notes([f"no route takes {names}: declare one with hf.route(…), or name one with --to"])
     if as_json:
         return print_json(one | {"dry_run": dry_run} for one in done)
     word = "would publish" if dry_run else "published"
-    click.echo(f"{word} {plural(len(done), 'event')} again, of {plural(meant, 'delivery', 'deliveries')}")
+    of = meant.told(read, *NAMES) if dry_run else plural(read, *NAMES)
+    click.echo(f"{word} {plural(len(done), 'event')} again, of {of}")
     return None
 
 
-def _matched(store: Store, wanted: admin.Filter, limit: int | None) -> int:
-    # To the end: an action by hand says how much it means, and goes through all of it. A limit ends the count, too.
-    count = store.run(admin.count_jobs(wanted, limit))
+def _matched(store: Store, wanted: admin.Filter, limit: int | None) -> Meant:
+    count = store.run(admin.count_found(wanted, COUNTED + 1))
     if not count:
         raise Failure("no delivery matches", Exit.NOT_FOUND, "`holdfast outbox list` shows what there is")
-    return count
+    return meant_of(count, limit, *NAMES)
 
 
 def _ways(target: str | None) -> Callable[[str], Sequence[Route]]:
@@ -300,15 +305,16 @@ def _noting(ways: Callable[[str], Sequence[Route]], untaken: set[str]) -> Callab
 
 
 def _republish(
-    store: Store, wanted: admin.Filter, ways: Callable[[str], Sequence[Route]], count: int, actor: str, dry_run: bool
-) -> list[dict[str, Any]]:
-    """Go through the rows in chunks, each a transaction of its own."""
-    # What is published again is newer than everything that was there, and not meant.
+    store: Store, wanted: admin.Filter, ways: Callable[[str], Sequence[Route]], meant: Meant, actor: str, dry_run: bool
+) -> tuple[list[dict[str, Any]], int]:
+    """Go through the rows in chunks, each a transaction of its own; return what was published, and of how many rows."""
+    # Deliveries of one event may be in several chunks.
     seen: set[str] = set()
     done: list[dict[str, Any]] = []
+    most, read = meant.foreseen if dry_run else meant.most, 0
     for _, one in parts(store):
-        count -= _republish_in(one, wanted, ways, count, actor, dry_run, seen, done)
-    return done
+        read += _republish_in(one, wanted, ways, most - read, actor, dry_run, seen, done)
+    return done, read
 
 
 def _republish_in(

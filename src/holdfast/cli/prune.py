@@ -93,6 +93,11 @@ def _jobs(count: int, dry_run: bool, label: dict[str, str]) -> dict[str, int | b
     return {"jobs": COUNTED, "at_least": True} if dry_run and _is_limit(count, label) else {"jobs": count}
 
 
+def _lines(count: int, dry_run: bool) -> dict[str, int]:
+    """Return the number of audit lines for JSON, as `_jobs`."""
+    return {"audit_lines": COUNTED, "at_least": True} if dry_run and count > COUNTED else {"audit_lines": count}
+
+
 def _is_limit(count: int, label: dict[str, str]) -> bool:
     return not label and count > COUNTED
 
@@ -155,7 +160,7 @@ def _report(
             part._asdict() | {"older_than": older} | _jobs(count, dry_run, label) | label
             for (part, older), count in deleted.items()
         )
-        print_json([{"older_than": audit[0], "audit_lines": audit[1]}] if audit is not None else [])
+        print_json([{"older_than": audit[0]} | _lines(audit[1], dry_run)] if audit is not None else [])
         return
     verb = "would delete" if dry_run else "deleted"
     for (part, older), count in deleted.items():
@@ -165,6 +170,8 @@ def _report(
     if keys:
         click.echo(f"deleted {plural(keys, 'idempotency key')} past their window")
     if audit is not None and audit[1]:
-        click.echo(f"{verb} {plural(audit[1], 'audit line')} older than {age(audit[0])}")
+        least = "at least " if dry_run and audit[1] > COUNTED else ""
+        lines = plural(_lines(audit[1], dry_run)["audit_lines"], "audit line")
+        click.echo(f"{verb} {least}{lines} older than {age(audit[0])}")
     if not any(deleted.values()) and not keys and not (audit and audit[1]):
         click.echo("nothing to delete")

@@ -119,8 +119,9 @@ class Settings:
     imports: tuple[str, ...] = ()
     # The application that was imported last: its URL has become that of the command.
     loaded: str | None = None
-    # Whether it has shards: no URL of one names all of them.
+    # Whether it has shards: no URL of one names all of them. And whether it says itself where its database is.
     sharded: bool = False
+    own_url: bool = False
     # Where the tables are that --store names: the application may have them in another database than its own.
     in_use: str | None = None
 
@@ -191,7 +192,7 @@ def typed(text: str) -> str:
 
     One that the environment names is left out, because it names it for them, too.
     """
-    written = _in_framework if current().program else _typed
+    written = _in_framework if current().program else _with_database
     return re.sub(r"`holdfast ([^`]+)`", lambda found: f"`{written(found[1])}`", text)
 
 
@@ -203,31 +204,25 @@ def _in_framework(command: str) -> str:
     return f"{settings.program} {command}"
 
 
-def _typed(command: str) -> str:
-    return f"holdfast {_with_database(command)}"
-
-
 def _with_database(command: str) -> str:
-    settings = current()
-    app = settings.app or (settings.loaded if settings.sharded else None)
-    name = app or os.environ.get("HOLDFAST_APP")
+    settings, by_environment = current(), os.environ.get("HOLDFAST_APP")
+    app = settings.app or (settings.loaded if settings.loaded != by_environment else None)
+    name = app or by_environment
     option = " --app module:attribute" if command.endswith(" --app module:attribute") else ""
-    command = command.removesuffix(option)
+    command = f"holdfast {command.removesuffix(option)}"
     if re.search(r"\bAPP\b", command):
         return re.sub(r"\bAPP\b", name or "APP", command)
     words = command.split()
-    if words[0] in _WITHOUT or {"--app", "--url", name} & set(words):
+    if words[1] in _WITHOUT or {"--app", "--url", name} & set(words):
         return command
-    if app:
-        return f"{command} --app {app}"
-    if any(os.environ.get(f"HOLDFAST_{name}") for name in ("URL", "SHARDS", "APP")):
+    if not app and any(os.environ.get(f"HOLDFAST_{name}") for name in ("URL", "SHARDS", "APP")):
         return command
-    # One with a password cannot be shown, so it is left to be typed again.
     named = {name: getattr(settings, name) or "" for name in ("url", "shards")}
-    said: dict[str, str | None] = {
-        name: value for name, value in named.items() if all(shown(word) == word for word in value.split())
-    }
-    said |= {"prefix": settings.prefix, "schema": settings.schema}
+    if settings.own_url:
+        named["url"] = ""
+    # One with a password cannot be shown, so it is left to be typed again.
+    said = {name: value for name, value in named.items() if all(shown(word) == word for word in value.split())}
+    said = {"app": app or ""} | said | {"prefix": settings.prefix or "", "schema": settings.schema or ""}
     given = "".join(f" --{name} {shlex.quote(value)}" for name, value in said.items() if value)
     return command + (given or option)
 
@@ -383,6 +378,7 @@ def load_app(name: str) -> Holdfast:
             )
     if settings.shards:
         _same_shards(name, found, settings.shards)
+    settings.own_url = settings.own_url or not settings.url
     settings.url, settings.loaded, settings.sharded = found.url, name, found.shards is not None
     _urls_in_use.update(store.url for store in found.stores)
     return found

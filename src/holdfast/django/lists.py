@@ -1,7 +1,7 @@
 """Lists of jobs in Django's admin that stay quick with millions of rows: nothing counts or reads all of them.
 
-A list is by id, which is by age. What it looks at are the newest rows, as on the pages of the dashboard; dead letters
-and jobs by their ids are found whatever their age.
+A list is by id, which is by age. What it looks at are the newest rows, as on the pages of the dashboard; of dead
+letters, the newest of those. Jobs by their ids are found whatever their age.
 """
 
 from __future__ import annotations
@@ -47,11 +47,14 @@ class NewestRows(ChangeList):
         return found if horizon is None else found.filter(pk__gte=horizon)
 
     def _is_indexed(self) -> bool:
-        return self.params.get("state") == "dead" or id_range(self.query) is not None
+        return id_range(self.query) is not None
 
     def _horizon(self) -> str | None:
         """Return the id of the oldest row to look at; None where all are looked at."""
-        ids = self.model._default_manager.order_by("-pk").values_list("pk", flat=True)
+        rows = self.model._default_manager.all()
+        if self.params.get("state") == "dead":
+            rows = rows.filter(outcome="dead")
+        ids = rows.order_by("-pk").values_list("pk", flat=True)
         return next(iter(ids[WINDOW - 1 : WINDOW]), None)
 
     @property

@@ -51,6 +51,8 @@ class DjangoStore(Store):
     def __init__(self, alias: str, options: StoreOptions) -> None:
         self.alias = alias
         self._apart: Store | None = None
+        # How many attempts run inside the transaction of a test.
+        self._marks = 0
         super().__init__(url_of(connections[alias]), options)
 
     def _make_ready(self) -> None:
@@ -121,6 +123,10 @@ class DjangoStore(Store):
         autocommit = connection.autocommit if is_open else connection.settings_dict["AUTOCOMMIT"]
         return connection if connection.in_atomic_block or not autocommit else None
 
+    def looks_aside(self, tx: Any) -> bool:
+        # Tests count the queries of what they call.
+        return not is_testing() and super().looks_aside(tx)
+
     def apart(self) -> Store:
         if self.open_tx() is None or self.embedded or is_of_a_test(connections[self.alias]):
             return self
@@ -136,8 +142,10 @@ class DjangoStore(Store):
         block: Any = transaction.atomic(using=self.alias)
         block._from_testcase = True
         block.__enter__()
+        self._marks += 1
 
         def leave(failed: bool) -> None:
+            self._marks -= 1
             broken = connection.needs_rollback
             with suppress(DjangoError) if failed else translated(self.dialect):
                 block.__exit__(None, None, None)
@@ -177,6 +185,11 @@ class DjangoStore(Store):
             raise TransactionError(
                 "`async with job.transaction()` opens a connection of its own, and only Django's sees this database in "
                 "memory: use a `def` handler, or a database in a file or on a server."
+            )
+        if self._marks:
+            raise TransactionError(
+                "`async with job.transaction()` opens a connection of its own, which sees nothing of this test's "
+                "transaction, not even the job: use TransactionTestCase, or a `def` handler."
             )
         self._follow()
         return super().alend()
@@ -224,7 +237,8 @@ class TablesMissing(SchemaMissing):
     def __init__(self, store: DjangoStore, detail: str) -> None:
         self.detail = detail
         where = f'DATABASES["{store.alias}"] has no Holdfast tables under the prefix {store.options.prefix}.'
-        HoldfastError.__init__(self, f"{where} Run `{migrate_command(store.alias)}`. ({detail})")
+        told = f"{where} Run `{migrate_command(store.alias)}`."
+        HoldfastError.__init__(self, f"{told} ({detail})" if detail else told)
 
 
 class DjangoLent:

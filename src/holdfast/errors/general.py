@@ -245,13 +245,13 @@ class DatabaseUnavailable(StoreError):
     """The connection was refused or lost."""
 
     exit_code: ClassVar[int] = 4
-    summary = "The database cannot be reached. Check that it runs and that the URL is right."
+    summary = "The database cannot be reached. Check that it runs, and that host and port are right."
 
 
 class AccessRefused(DatabaseUnavailable):
     """The server runs, and does not let this user in, or has no such database; another try is refused, too."""
 
-    summary = "The database server refuses the connection. Check user, password and the database's name in the URL."
+    summary = "The database server refuses the connection. Check user, password and the name of the database."
 
 
 class DatabaseBusy(StoreError):

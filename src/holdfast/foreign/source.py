@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from datetime import timedelta
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from holdfast.bulk import BulkHandler
 from holdfast.context import Context
 from holdfast.errors import ConfigError, ForeignTablesMissing, SchemaMissing
-from holdfast.flow import Flow
+from holdfast.flow import Flow, Series, arun_series, in_chunks, run_series
 from holdfast.foreign.desk import ForeignDesk
 from holdfast.foreign.tables import ForeignTables
 from holdfast.handlers import Registration
@@ -19,6 +20,7 @@ from holdfast.store import Store
 from holdfast.values.annotations import place_of
 from holdfast.values.options import HandlerOptions
 from holdfast.values.pauses import NOTHING_PAUSED
+from holdfast.values.retry import Duration, seconds
 from holdfast.values.rows import Lease
 
 P = ParamSpec("P")
@@ -128,3 +130,25 @@ class ForeignSource:
     def release_strays(self, worker: str, known: Sequence[Lease]) -> Flow[int] | None:
         """Nothing: what a lost reply to a claim left behind waits for the end of its lease."""
         return None
+
+
+class PrunedSource(ForeignSource):
+    """Tables in which rows that are over stay until somebody deletes them."""
+
+    prune_chunk_rows: ClassVar[int]
+
+    def prune(self, older: Duration) -> int:
+        """Delete what was over longer ago than this, and return how many rows; each chunk commits by itself."""
+        return run_series(self._pruning(older), self._run)
+
+    async def aprune(self, older: Duration) -> int:
+        """The async twin of `prune`."""
+        return await arun_series(self._pruning(older), self._arun)
+
+    def _pruning(self, older: Duration) -> Series[int]:
+        age = timedelta(seconds=seconds(older, "older"))
+        return in_chunks(self._prune_chunk(age, self.prune_chunk_rows), self.prune_chunk_rows)
+
+    @abstractmethod
+    def _prune_chunk(self, age: timedelta, limit: int) -> Flow[int]:
+        """Delete at most this many rows of this age or older."""

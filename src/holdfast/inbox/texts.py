@@ -6,17 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """Read a header's value as text, whatever type a broker gives it."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, memoryview):
+        value = value.tobytes()
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "replace")
     return "" if value is None else str(value)
 
 
 def headers_of(pairs: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> dict[str, str]:
     """Read headers; of several with one name the last one counts."""
-    given = pairs.items() if isinstance(pairs, Mapping) else pairs
-    return {text_of(name): text_of(value) for name, value in given}
+    return {text_of(name): text_of(value) for name, value in dict(pairs).items()}
 
 
 def key_of(value: bytes | str | None) -> str | None:

@@ -119,7 +119,8 @@ class Lanes:
         """Say where a claim made now begins."""
         if not self._floors:
             return Start("all", None, self._epoch)
-        width: Width = next((width for width, due in self._due.items() if now >= due), "near")
+        due: list[Width] = [width for width, moment in self._due.items() if now >= moment]
+        width: Width = due[0] if due else "near"
         return Start(width, None if width == "all" else self._columns(width), self._epoch)
 
     def learn(self, start: Start, claimed: Sequence[Placed], limit: int, began: float, ended: float) -> None:
@@ -165,6 +166,9 @@ class Lanes:
                     for lane, origin in self._origins.items()
                 ):
                     self._slice = 0
+            case "near":
+                # Such a claim is made whenever no other is due.
+                pass
 
     def forget(self) -> None:
         """Begin at the front again: jobs went back to where they had been."""

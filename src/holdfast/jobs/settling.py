@@ -209,7 +209,7 @@ def _written_before(missing: Sequence[End]) -> Steps[set[str]]:
     ids = [one.id for one in missing]
     finished = {str(job_id): fence for job_id, fence in (yield from ask("settled", ids=ids))}
     live = {str(job_id): fence for job_id, fence in (yield from ask("live", ids=ids))}
-    before = set()
+    before: set[str] = set()
     for one in missing:
         job_id = str(one.id)
         if not isinstance(one, Finish):

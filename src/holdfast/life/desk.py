@@ -70,6 +70,10 @@ class Desk(ABC):
     ) -> Flow[Page]:
         """Read rows in the states that the desk knows, by age. Raises: ConfigError for what they cannot be asked."""
 
+    def latest(self, wanted: Wanted = EVERYTHING, limit: int = 50) -> Flow[list[JobView]] | None:
+        """Read the rows that ended last, the latest first; None where the tables keep none that has ended."""
+        return None
+
     @abstractmethod
     def show(self, row_id: str, *, dead: bool = False) -> Flow[JobView]:
         """Read one row; `dead` says that it is among the dead letters, which may have ids of their own.
@@ -115,7 +119,10 @@ class Desk(ABC):
         self._refuse("letters")
 
     def count_letters(self, wanted: Wanted = EVERYTHING) -> Flow[int]:
-        """Count the dead letters that a list without limit would hold."""
+        """Count the dead letters that a list without limit would hold.
+
+        Where `has_retention`, no further than to one more than `observe.COUNTED`.
+        """
         self._refuse("letters")
 
     def groups(self, wanted: Wanted = EVERYTHING, limit: int = 50) -> Flow[list[DeadGroup]]:

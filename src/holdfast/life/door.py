@@ -32,7 +32,7 @@ from typing import Any, Literal, NamedTuple
 
 from holdfast.errors import ConfigError, UnknownFollowers
 from holdfast.flow import Steps, number_of, text_of
-from holdfast.values.rows import Continued, End, Finish, Outcome, PutBack
+from holdfast.values.rows import Continued, End, Finish, Outcome, Park, PutBack
 
 How = Outcome | Literal["discarded", "returned", "parked"]
 
@@ -61,6 +61,8 @@ class Left(NamedTuple):
     # The job that continues it, which the same transaction has added.
     then: str | None = None
     kept: bool = True
+    # What a parked job waits for.
+    waits_for: str | None = None
 
 
 Consequence = Callable[[Sequence[Left]], Steps[None]]
@@ -119,9 +121,10 @@ def leaving(end: End, row: Sequence[Any]) -> Left:
     then = end.then.id if isinstance(end, Continued) else None
     end = end.finish if isinstance(end, Continued) else end
     how: How = "returned" if isinstance(end, PutBack) else "parked"
+    waits_for = end.waits_for if isinstance(end, Park) else None
     how, result, kept = (end.outcome, end.result, end.keep) if isinstance(end, Finish) else (how, None, True)
     if type(job_id) is not str or type(fence) is not int or type(followers) is not int:
         # A caller's connection may give texts and numbers in a way of its own.
         job_id, fence, queue, kind = text_of(job_id), number_of(fence), text_of(queue), text_of(kind)
         key, followers = None if key is None else text_of(key), number_of(followers)
-    return Left(job_id, fence, queue, kind, key, followers, how, result, then=then, kept=kept)
+    return Left(job_id, fence, queue, kind, key, followers, how, result, then=then, kept=kept, waits_for=waits_for)

@@ -129,9 +129,9 @@ class Replays:
     same as a sentence. rows: the id under which each is live now, where that is another one; None where ids stay.
     """
 
-    ids: list[str] = field(default_factory=list)
-    conflicts: dict[str, str | None] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
+    ids: list[str] = field(default_factory=list[str])
+    conflicts: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    reasons: dict[str, str] = field(default_factory=dict[str, str])
     rows: dict[str, str] | None = None
 
     @property

@@ -47,8 +47,8 @@ class Settled:
     `followed` says that something followed, such as another job that is due now.
     """
 
-    done: set[str] = field(default_factory=set)
-    lost: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set[str])
+    lost: set[str] = field(default_factory=set[str])
     followed: bool = field(default=False, compare=False)
 
 

@@ -35,11 +35,12 @@ def sample() -> Steps[Sample]:
     later: Counter[str] = Counter()
     oldest: dict[str, float] = {}
     for queue, level in (yield from ask("depth_levels", alone=True)):
-        for _, count, age_us in (yield from ask("depth_due", queue=queue, level=level, limit=COUNTED + 1, alone=True)):
-            due[queue] += int(count)
+        rows = yield from ask("depth_of", queue=queue, level=level, limit=COUNTED + 1, alone=True)
+        [[due_now, age_us, due_later]] = rows
+        later[queue] += int(due_later)
+        if due_now:
+            due[queue] += int(due_now)
             oldest[queue] = max(oldest.get(queue, 0.0), int(age_us) / 1e6)
-        [[count]] = yield from ask("depth_later", queue=queue, level=level, limit=COUNTED + 1, alone=True)
-        later[queue] += int(count)
     # One look for all queues: what is leased is bounded by what workers hold, so the limit is for a fleet of thousands.
     rows = yield from ask("depth_leased", limit=LEASED_READ, alone=True)
     leased = {queue: min(COUNTED + 1, int(count)) for queue, count in rows}

@@ -65,7 +65,7 @@ class _Opened(msgspec.Struct, forbid_unknown_fields=True):
     tracestate: str | None = None
 
     def extensions(self) -> dict[str, str]:
-        said = {}
+        said: dict[str, str] = {}
         if self.dataversion is not None:
             said["dataversion"] = self.dataversion
         if self.partitionkey is not None:

@@ -51,7 +51,7 @@ class Pattern:
 
 def _fits(pattern: Sequence[str], segments: Sequence[str]) -> bool:
     """Go through the pattern with the set of places in the type that it may have reached."""
-    reached = {0}
+    reached: set[int] = {0}
     for wanted in pattern:
         if wanted == ANY:
             reached = set(range(min(reached), len(segments) + 1)) if reached else set()

@@ -73,9 +73,11 @@ def siblings(row_id: str) -> Steps[list[DeliveryView]]:
         raise Conflict(f"Job {row_id} is not a delivery of an event: see `holdfast jobs show {row_id}`.")
     one = delivery_of(job)
     near = admin.Filter(outbox=True, created_after=job.created_at - TOGETHER, created_before=job.created_at + TOGETHER)
-    found = yield from admin.list_jobs(near, limit=SIBLINGS_READ, newest=False).start()
-    rest = [other for other in map(delivery_of, found) if other.job.id != job.id and _same(one, other)]
-    return [one, *rest]
+    # Their ids were drawn together, so that they are near each other in a list by id.
+    before = yield from admin.look(near, SIBLINGS_READ, job.id).start()
+    behind = yield from admin.look(near, SIBLINGS_READ, job.id, newest=False).start()
+    found = [*reversed(before.rows), *behind.rows]
+    return [one, *(other for other in map(delivery_of, found) if _same(one, other))]
 
 
 def _same(one: DeliveryView, other: DeliveryView) -> bool:
@@ -83,7 +85,10 @@ def _same(one: DeliveryView, other: DeliveryView) -> bool:
 
 
 class Republished(NamedTuple):
-    """What became of a chunk of rows: for each event its id, type and routes, and where the next chunk begins."""
+    """What became of a chunk of rows: for each event its id, type and routes, and where the next chunk begins.
+
+    last: None at the end. read: how many rows were in it.
+    """
 
     events: list[dict[str, Any]]
     last: str | None
@@ -133,15 +138,16 @@ def republish(
 ) -> Steps[Republished]:
     """Publish the events of up to `limit` deliveries again, the oldest first, each event once.
 
+    It looks at a bounded number of jobs (`admin.look`), so a chunk may hold fewer and not be the last.
     `ways` says by which routes an event of a type goes. An event that no route takes is left where it is; one that
     waited for a route is taken from there. `after` is where the chunk before ended, `seen` the events that were in it.
     With `dry_run` nothing changes.
     Commits: its own, all or none. After a crash: nothing happened. When only the reply was lost, a repeat publishes
     them once more, with the same ids.
     """
-    found = yield from admin.list_jobs(filter, limit, after, newest=False)
+    look = yield from admin.look(filter, limit, after, newest=False)
     plan, known = _Plan(buckets), set(seen or ())
-    for one in map(delivery_of, found):
+    for one in map(delivery_of, look.rows):
         if one.event is None or one.event.id in known or not (routes := ways(one.event.type)):
             continue
         known.add(one.event.id)
@@ -154,7 +160,7 @@ def republish(
         plan.add(one.job, one.event, routes)
     if not dry_run:
         yield from plan.carry_out("republish", actor)
-    return Republished(plan.events, found[-1].id if len(found) == limit else None, len(found))
+    return Republished(plan.events, look.more, len(look.rows))
 
 
 def _redirecting(

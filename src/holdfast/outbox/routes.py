@@ -46,7 +46,7 @@ class Route:
             rule = "must be 1 to 80 letters, digits, '.', '_' and '-', with a letter or digit first; give name="
             raise ConfigError("name", rule, self.name)
         given: object = self.sink
-        if not isinstance(given, Sink):
+        if not isinstance(given, Sink):  # pyright: ignore[reportUnnecessaryIsInstance]
             rule = "must be a sink of holdfast.sinks, or an object with `send` and `close` as `holdfast.sinks.Sink` has"
             raise ConfigError("to", rule, given)
         without_exceptions(self.retry, "a sink says itself what it refuses; a function raises Fatal")

@@ -24,7 +24,7 @@ from holdfast.remote.rows import Dispatch as Dispatch
 from holdfast.remote.rows import Result as Result
 from holdfast.remote.rows import Task as Task
 from holdfast.remote.rows import group_of as group_of
-from holdfast.remote.rows import letter_name as letter_name
+from holdfast.remote.rows import letter_id as letter_id
 from holdfast.remote.rows import step_id as step_id
 from holdfast.remote.sending import Sending as Sending
 from holdfast.remote.sending import dispatch as dispatch

@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from holdfast.flow import Columns, Steps, ask, flow, number_of, text_of
-from holdfast.remote.rows import Dispatch, Result, letter_name, parts_of, step_id
+from holdfast.remote.rows import Dispatch, Result, letter_id, parts_of, step_id
 from holdfast.remote.sending import drop, hold
 from holdfast.remote.transport import Told, Transport
-from holdfast.runs import REMOTE, TAKEN_AT_ONCE, Entry, Recorded, checkpoint, journal, wake_for_news
-from holdfast.values.ids import new_id
+from holdfast.runs import REMOTE, TAKEN_AT_ONCE, Entry, Recorded, checkpoint, journal, wake_for
 
 RUNG_AT_ONCE = 200
 
@@ -67,7 +66,7 @@ def collect(
     pending = yield from _pending([run])
     known = [one for one in awaited if one.step in pending]
     unknown = [one.key for one in awaited if one.step not in pending]
-    letters = yield from _letters(run, known)
+    letters = yield from _letters(known)
     told = {one.step: letters.get(one.step) for one in known if one.late or one.step in letters}
     if not told:
         return Collected([], unknown)
@@ -76,7 +75,7 @@ def collect(
     rows = [row._replace(seq=first + place) for place, row in enumerate(rows)]
     yield from transport.withdraw(sorted(one.step for one in known if one.late and one.step not in results))
     yield from drop([one.step for one in known if one.step in results or one.late])
-    yield from _drop_letters(run, [step for step in told if step not in results])
+    yield from _drop_letters([step for step in told if step not in results])
     if not rows:
         return Collected([], unknown)
     written = yield from checkpoint([Entry(run, fence, row) for row in rows], worker)
@@ -95,21 +94,17 @@ def _pending(runs: Sequence[str]) -> Steps[set[str]]:
     return {step_id(text_of(run), number_of(seq)) for run, seq in rows}
 
 
-def _letters(run: str, awaited: Sequence[Awaited]) -> Steps[dict[str, str | None]]:
+def _letters(awaited: Sequence[Awaited]) -> Steps[dict[str, str | None]]:
     """Read of which steps it says in the inbox that their results are there, and with what."""
-    names = sorted(letter_name(one.step) for one in awaited)
-    rows = (yield from ask("signals_next", id=run, names=names, limit=len(names) * 2)) if names else ()
-    return {
-        text_of(name).removeprefix(REMOTE): None if payload is None else text_of(payload) for _, name, payload in rows
-    }
+    steps = {letter_id(one.step): one.step for one in awaited}
+    rows = (yield from ask("signals_read", ids=sorted(steps))) if steps else ()
+    return {steps[text_of(letter)]: None if payload is None else text_of(payload) for letter, payload in rows}
 
 
-def _drop_letters(run: str, steps: Sequence[str]) -> Steps[None]:
+def _drop_letters(steps: Sequence[str]) -> Steps[None]:
     """Forget letters about results that were not there: somebody else has taken them. The sweep finds such steps."""
-    names = sorted(map(letter_name, steps))
-    rows = (yield from ask("signals_next", id=run, names=names, limit=len(names) * 2)) if names else ()
-    if rows:
-        yield from ask("signals_drop", ids=sorted(text_of(row[0]) for row in rows))
+    if steps:
+        yield from ask("signals_drop", ids=sorted(map(letter_id, steps)))
 
 
 @flow
@@ -142,22 +137,21 @@ def _tell(transport: Transport, told: Sequence[Told]) -> Steps[Arrived]:
     yield from transport.claim(sorted(one.step_id for one in wanted))
     yield from transport.forget(sorted({one.step_id for one in told} - pending))
     if wanted:
-        yield from _put(wanted, sorted(live))
+        yield from _put(wanted)
     return Arrived(len(wanted), len(told) - len(wanted))
 
 
-def _put(told: Sequence[Told], runs: Sequence[str]) -> Steps[None]:
+def _put(told: Sequence[Told]) -> Steps[None]:
     """Put a letter into the inboxes for each result that has none yet, and wake the runs."""
-    there = {text_of(name) for _, name, _ in (yield from ask("signals_named", ids=runs))}
-    # The first one counts: a message may come twice.
-    new = {one.step_id: one for one in reversed(told) if letter_name(one.step_id) not in there}
-    if new:
-        letters = [new[step] for step in sorted(new)]
-        batch: Columns = {
-            "id": [new_id() for _ in letters],
-            "run_id": [one.step_id.rpartition(":")[0] for one in letters],
-            "name": [letter_name(one.step_id) for one in letters],
-            "payload": [one.payload for one in letters],
-        }
-        yield from ask("signals_add", batch=batch, told=1)
-    yield from wake_for_news(runs)
+    # The first one counts: a message may come twice, and what is there stays.
+    new = {one.step_id: one for one in reversed(told)}
+    letters = [new[step] for step in sorted(new)]
+    runs = [one.step_id.rpartition(":")[0] for one in letters]
+    batch: Columns = {
+        "id": [letter_id(one.step_id) for one in letters],
+        "run_id": runs,
+        "name": [REMOTE] * len(letters),
+        "payload": [one.payload for one in letters],
+    }
+    yield from ask("signals_add", batch=batch, told=1)
+    yield from wake_for({run: [REMOTE] for run in runs})

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+from uuid import UUID, uuid5
 
 from holdfast.errors import ConfigError
 from holdfast.flow import Columns, number_of, text_of
-from holdfast.runs import REMOTE
 from holdfast.values.options import storable
 
 # What fits into the columns of every transport.
 NAME_LENGTH = 191
+_LETTERS = UUID("6b0f6d3e-5d0b-4c43-9d55-3f1c2a7e8b14")
 _STEP = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([0-9]{1,9})")
 
 
@@ -82,9 +83,9 @@ def parts_of(step: str) -> tuple[str, int] | None:
     return None if found is None else (found[1], int(found[2]))
 
 
-def letter_name(step: str) -> str:
-    """Name what lies in a run's inbox once the result of this step is there."""
-    return REMOTE + step
+def letter_id(step: str) -> str:
+    """Name what lies in a run's inbox once the result of this step is there: there is never more than one."""
+    return str(uuid5(_LETTERS, step))
 
 
 def places(steps: Iterable[str]) -> Columns:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.errors import LeaseLost
-from holdfast.flow import Columns, Steps, ask, flow, text_of
-from holdfast.remote.rows import Dispatch, letter_name, places
+from holdfast.flow import Columns, Steps, ask, flow
+from holdfast.remote.rows import Dispatch, letter_id, places
 from holdfast.remote.transport import Transport
 from holdfast.runs import Entry, Recorded, checkpoint, journal
 
@@ -67,10 +67,6 @@ def withdraw(run: str, fence: int, steps: Sequence[str], transport: Transport) -
 
 def drop(steps: Sequence[str]) -> Steps[None]:
     """Forget that these steps were sent, and what lies in the inbox for them."""
-    batch = places(steps)
-    yield from ask("dispatches_drop", batch=batch)
-    for run in sorted(set(batch["run_id"])):
-        names = sorted(letter_name(step) for step in steps if step.startswith(run))
-        rows = yield from ask("signals_next", id=run, names=names, limit=len(names) * 2)
-        if rows:
-            yield from ask("signals_drop", ids=sorted(text_of(row[0]) for row in rows))
+    yield from ask("dispatches_drop", batch=places(steps))
+    if steps:
+        yield from ask("signals_drop", ids=sorted(map(letter_id, steps)))

@@ -27,12 +27,14 @@ from holdfast.runs.inbox import news as news
 from holdfast.runs.inbox import send as send
 from holdfast.runs.inbox import take as take
 from holdfast.runs.inbox import tell as tell
-from holdfast.runs.inbox import wake_for_news as wake_for_news
+from holdfast.runs.inbox import wake_for as wake_for
 from holdfast.runs.leaving import ChildEnd as ChildEnd
+from holdfast.runs.leaving import tell_again as tell_again
 from holdfast.runs.noting import Noted as Noted
 from holdfast.runs.noting import There as There
 from holdfast.runs.noting import family_of as family_of
 from holdfast.runs.noting import give_keys_away as give_keys_away
+from holdfast.runs.noting import make_children as make_children
 from holdfast.runs.noting import named as named
 from holdfast.runs.noting import note as note
 from holdfast.runs.noting import those_with as those_with

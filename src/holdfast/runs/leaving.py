@@ -15,8 +15,8 @@ from holdfast.flow import Columns, Steps, ask, text_of
 from holdfast.life.door import Left, attach
 from holdfast.life.expiry import attach_progress
 from holdfast.runs.checkpoints import progressed
-from holdfast.runs.inbox import asked_to_stop, wake_for_news
-from holdfast.runs.rows import CHILD, RUN
+from holdfast.runs.inbox import asked_to_stop, wake_for, wake_parked
+from holdfast.runs.rows import CHILD, RUN, ChildLetter
 from holdfast.values.ids import new_ids
 
 
@@ -29,9 +29,9 @@ class ChildEnd(msgspec.Struct, frozen=True):
 
 def leave(left: Sequence[Left]) -> Steps[None]:
     """Do what follows for runs that left."""
-    parked = [row.id for row in left if row.how == "parked"]
+    parked = {row.id: row.waits_for for row in left if row.how == "parked"}
     if parked:
-        yield from wake_for_news(parked)
+        yield from wake_parked(parked)
     moved = [row for row in left if row.then is not None]
     if moved:
         yield from _continue(moved)
@@ -69,7 +69,17 @@ def _tell_parents(ended: Sequence[Left]) -> Steps[None]:
     if not ends:
         return
     yield from put_ends([(child, parent, key, by_id[child].how, by_id[child].result) for child, parent, key in ends])
-    yield from wake_for_news(sorted(live))
+    yield from wake_for({parent: [CHILD] for parent in live})
+
+
+def tell_again(children: Sequence[str]) -> Steps[None]:
+    """Put how children ended into the inbox of their parent, where it is missing; the parent has not taken it yet.
+
+    It is there in nearly all cases: one is deleted only if nobody asked for it when it came (`inbox.take`).
+    """
+    rows = (yield from ask("runs_ends", ids=sorted(children))) if children else ()
+    if rows:
+        yield from put_ends([tuple(None if cell is None else text_of(cell) for cell in row) for row in rows])
 
 
 def put_ends(ends: Sequence[tuple[Any, ...]]) -> Steps[None]:
@@ -78,14 +88,15 @@ def put_ends(ends: Sequence[tuple[Any, ...]]) -> Steps[None]:
         # A child ends once, so the end has its id.
         "id": [child for child, *_ in ends],
         "run_id": [parent for _, parent, *_ in ends],
-        "name": [CHILD + key for _, _, key, *_ in ends],
-        "payload": [_end(how, result) for *_, how, result in ends],
+        "name": [CHILD] * len(ends),
+        "payload": [_letter(key, how, result) for _, _, key, how, result in ends],
     }
     yield from ask("signals_add", batch=batch, told=1)
 
 
-def _end(how: str, result: str | None) -> str:
-    return msgspec.json.encode(ChildEnd(how, msgspec.Raw((result or "null").encode()))).decode()
+def _letter(key: str, how: str, result: str | None) -> str:
+    end = msgspec.json.encode(ChildEnd(how, msgspec.Raw((result or "null").encode())))
+    return msgspec.json.encode(ChildLetter(key, msgspec.Raw(end))).decode()
 
 
 def _stop_children(parents: Sequence[str]) -> Steps[None]:

@@ -29,6 +29,7 @@ class There(NamedTuple):
     job_id: str
     digest: int | None
     outcome: str | None
+    parent_id: str | None
 
 
 def note(new: Sequence[Noted]) -> Steps[set[str]]:
@@ -49,10 +50,11 @@ def those_with(new: Sequence[Noted]) -> Steps[dict[tuple[str, str], There]]:
     """Find the runs that have the keys of these."""
     batch: Columns = {"workflow": [one.workflow for one in new], "run_key": [one.key for one in new]}
     found: dict[tuple[str, str], There] = {}
-    for place, job_id, digest, outcome in (yield from ask("runs_find", batch=batch)):
+    for place, job_id, digest, outcome, parent_id in (yield from ask("runs_find", batch=batch)):
         ended = None if outcome is None else text_of(outcome)
+        parent = None if parent_id is None else text_of(parent_id)
         one = new[number_of(place) - 1]
-        found[one.pair] = There(text_of(job_id), None if digest is None else number_of(digest), ended)
+        found[one.pair] = There(text_of(job_id), None if digest is None else number_of(digest), ended, parent)
     return found
 
 
@@ -67,6 +69,14 @@ def named(keys: Sequence[str]) -> Steps[dict[str, list[tuple[str, str]]]]:
 def unbegun(ids: Sequence[str]) -> Steps[set[str]]:
     """Tell which of these runs, that nobody has claimed yet, have nothing behind them that could need a clean-up."""
     return {text_of(row[0]) for row in (yield from ask("runs_unbegun", ids=sorted(ids)))} if ids else set()
+
+
+def make_children(children: Sequence[tuple[str, str, str]]) -> Steps[None]:
+    """Make runs that have no parent the children of one: each is the child's job, the parent's, and the child's key."""
+    if children:
+        id_, parent_id, parent_key = map(list, zip(*sorted(children), strict=True))
+        batch: Columns = {"id": id_, "parent_id": parent_id, "parent_key": parent_key}
+        yield from ask("runs_adopt", batch=batch)
 
 
 def give_keys_away(ids: Sequence[str]) -> Steps[None]:

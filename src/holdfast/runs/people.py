@@ -64,25 +64,32 @@ def runs(wanted: RunFilter, limit: int = 100, after: str | None = None) -> Steps
     if wanted.status == "waiting":
         states = ["waiting", "pending"]
     name, value = wanted.attribute or (None, None)
+    asked: dict[str, Any] = {"workflow": wanted.workflow, "kind": wanted.kind, "parent": wanted.parent}
+    asked |= {"attribute": name, "value": value}
     views: list[RunView] = []
     while True:
-        rows = yield from ask(
-            "runs_list",
-            workflow=wanted.workflow,
-            kind=wanted.kind,
-            states=states,
-            outcome=outcome,
-            stuck=stuck or None,
-            waits_for=wanted.waits_for,
-            attribute=name,
-            value=value,
-            parent=wanted.parent,
-            id=None,
-            run_key=None,
-            older_than=after,
-            limit=limit,
-            alone=True,
-        )
+        if states or wanted.waits_for:
+            rows = yield from ask(
+                "runs_live",
+                states=states,
+                waits_for=wanted.waits_for,
+                older_than=after,
+                limit=limit,
+                alone=True,
+                **asked,
+            )
+        else:
+            rows = yield from ask(
+                "runs_list",
+                outcome=outcome,
+                stuck=stuck or None,
+                id=None,
+                run_key=None,
+                older_than=after,
+                limit=limit,
+                alone=True,
+                **asked,
+            )
         found = [_view(row) for row in rows]
         views += [view for view in found if wanted.status in (None, view.status)]
         # What is not of the status was read, too: a page of nothing else is not the last one.
@@ -134,10 +141,8 @@ def _by(column: str, value: str, workflow: str | None) -> Steps[list[RunView]]:
             "id",
             "run_key",
             "kind",
-            "states",
             "outcome",
             "stuck",
-            "waits_for",
             "attribute",
             "value",
             "parent",

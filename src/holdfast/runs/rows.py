@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -35,10 +35,11 @@ Kind = Literal[
     "remote",
 ]
 
-# Names in inboxes that no signal can have.
+# Names in inboxes that no signal can have. All ends of children have the same one, and all results of remote steps:
+# one probe of an index then tells whether there is any, and the oldest are read in their order, however many there are.
 CANCEL = "!cancel"
-CHILD = "!child:"
-REMOTE = "!remote:"
+CHILD = "!child"
+REMOTE = "!remote"
 # What a run says it waits for that cannot go on.
 STUCK = "stuck"
 _SIGNAL = "signal:"
@@ -88,6 +89,13 @@ class Wanted(NamedTuple):
     kind: Kind
 
 
+class ChildLetter(msgspec.Struct, frozen=True):
+    """How a child ended, as it lies in its parent's inbox: the child's key, and what the journal will say of it."""
+
+    key: str
+    end: msgspec.Raw
+
+
 class Awaits(NamedTuple):
     """What a parked run waits for, as its row keeps it in `waits_for`."""
 
@@ -107,20 +115,18 @@ class Awaits(NamedTuple):
         signals = frozenset(part.removeprefix(_SIGNAL) for part in parts if part.startswith(_SIGNAL))
         return cls(signals, _CHILDREN in parts, _REMOTES in parts)
 
-    def holds(self, name: str) -> bool:
-        """Tell whether news by this name is what it waits for."""
-        if self.remotes and name.startswith(REMOTE):
-            return True
-        return name == CANCEL or name in self.signals or (self.children and name.startswith(CHILD))
+    def names(self) -> set[str]:
+        """Name what is to be looked for in its inbox."""
+        others = [CHILD] * self.children + [REMOTE] * self.remotes
+        return {CANCEL, *self.signals, *others}
 
 
-def has_news(waits_for: str | None, names: Iterable[str]) -> bool:
-    """Tell whether a parked run is to be woken for what is in its inbox by these names."""
+def names_for(waits_for: str | None) -> set[str]:
+    """Name what a parked run is woken for, by what its row says."""
     if waits_for == STUCK:
         # It could take nothing: the next minute's try, or a deploy, is what it waits for.
-        return False
-    awaits = Awaits.of(waits_for)
-    return any(map(awaits.holds, names))
+        return set()
+    return Awaits.of(waits_for).names()
 
 
 class RunView(msgspec.Struct, frozen=True):

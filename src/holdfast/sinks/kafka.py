@@ -101,7 +101,7 @@ class Kafka:
         self._servers = texts("servers", servers)
         self._topic = Template("topic", topic, NAMING)
         self._group = group
-        self._mode = mode_of(mode)
+        self._mode: Mode = mode_of(mode)
         self._timeout = seconds("timeout", timeout)
         self._connect_timeout = seconds("connect_timeout", connect_timeout)
         self._limit = whole("message_bytes", message_bytes, at_least=1_000)

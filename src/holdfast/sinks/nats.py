@@ -59,7 +59,7 @@ class Nats:
         self._subject = Template("subject", subject, NAMING if group is None else FILTER)
         self._stream = stream
         self._group = group
-        self._mode = mode_of(mode)
+        self._mode: Mode = mode_of(mode)
         self._timeout = seconds("timeout", timeout)
         self._connect_timeout = seconds("connect_timeout", connect_timeout)
         self._options = dict(options or {})

@@ -68,7 +68,7 @@ class RabbitMQ:
         self._queue = queue
         self._offset = _offset(offset)
         self._exchange = exchange
-        self._mode = mode_of(mode)
+        self._mode: Mode = mode_of(mode)
         self._limit = whole("message_bytes", message_bytes, at_least=1_000)
         self._timeout = seconds("timeout", timeout)
         self._options = dict(options or {})

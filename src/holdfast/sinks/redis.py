@@ -90,7 +90,7 @@ class RedisStream:
         self._maxlen = "" if maxlen is None else str(whole("maxlen", maxlen, at_least=1))
         self._group = group
         self._take_over = seconds("take_over", take_over)
-        self._mode = mode_of(mode)
+        self._mode: Mode = mode_of(mode)
         self._limit = whole("message_bytes", message_bytes, at_least=1_000)
         self._timeout = seconds("timeout", timeout)
         self._connect_timeout = seconds("connect_timeout", connect_timeout)

@@ -66,7 +66,7 @@ class Webhook:
         [self._url] = texts("url", url)
         self._host, self._port = _host_and_port(self._url)
         self._keys = keys_of(secret)
-        self._mode = mode_of(mode)
+        self._mode: Mode = mode_of(mode)
         self._headers = dict(headers or {})
         self._allow_private = allow_private
         if not allow_private and (address := addresses.literal(self._host)) and not addresses.is_public(address):
@@ -106,7 +106,9 @@ class Webhook:
         if self._url.startswith("http://"):
             # Redirects are not followed, so it never comes to TLS: reading the authorities would be wasted.
             settings["verify"] = False
-        return httpx.AsyncClient(**settings | self._options | {"follow_redirects": False})
+        settings |= self._options
+        settings["follow_redirects"] = False
+        return httpx.AsyncClient(**settings)
 
     async def _one(self, message: Message) -> Answer:
         import httpx

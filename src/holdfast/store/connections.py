@@ -39,6 +39,9 @@ class Link:
         self.spoilt = False
         self._connect = connect
         self.clock = clock
+        # What begins a transaction of ours, and one that is lent, and what ends that.
+        self._begins = (begins(dialect, False), begins(dialect, True))
+        self.ends = ends(dialect)
         self._open()
 
     def _open(self) -> None:
@@ -75,7 +78,7 @@ class Link:
             self.endings.learn(self.raw, self.session.run(self.endings.asks))
 
     def _begin(self, lent: bool = False) -> None:
-        first, *more = begins(self.dialect, lent)
+        first, *more = self._begins[lent]
         try:
             self.tell(first)
         except DatabaseUnavailable:
@@ -100,10 +103,11 @@ class Link:
     def look_over(self) -> None:
         """See what a handler left on the connection; one that cannot even be asked is not lent again either."""
         try:
-            with translated(self.dialect):
-                self.spoilt = self.spoilt or self.dialect.is_spoilt(self.raw)
-        except StoreError as error:
+            self.spoilt = self.spoilt or self.dialect.is_spoilt(self.raw)
+        except Exception as error:
             self.spoilt = True
+            if self.dialect.translate(error) is None:
+                raise
             log.debug("a connection could not be looked over, so it is closed: %s", error)
 
     def is_idle(self) -> bool:
@@ -140,6 +144,9 @@ class AsyncLink:
         self.dialect = dialect
         self._connect = connect
         self.clock = clock
+        # As in `Link`.
+        self._begins = (begins(dialect, False), begins(dialect, True))
+        self.ends = ends(dialect)
 
     async def open(self) -> Self:
         with translated(self.dialect):
@@ -191,7 +198,7 @@ class AsyncLink:
             raise
 
     async def _begin(self, lent: bool = False) -> None:
-        first, *more = begins(self.dialect, lent)
+        first, *more = self._begins[lent]
         try:
             await self.tell(first)
         except DatabaseUnavailable:

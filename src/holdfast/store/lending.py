@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from holdfast.errors import TransactionEnded
 from holdfast.flow import Flow, Rows, Statement
-from holdfast.store.connections import AsyncLink, Link, ends
+from holdfast.store.connections import AsyncLink, Link
 from holdfast.store.dialects.base import Endings, NothingEnded, PlanGone
 from holdfast.store.pool import AsyncLoan, AsyncPool, Loan, Pool
 
@@ -55,7 +55,7 @@ def ending(work: Flow[None], link: Link | AsyncLink) -> Sent:
     if committed:
         return
     # Not `yield from`: a list takes no answers.
-    for message in ends(link.dialect):  # noqa: UP028
+    for message in link.ends:  # noqa: UP028
         yield message
 
 

@@ -36,6 +36,17 @@ def read() -> Steps[StoredMap | None]:
 
 
 @flow
+def alone() -> Steps[str | None]:
+    """Say that this is one of several, to those who take it for all; None where it is all, or may not be read.
+
+    A caller's transaction goes on in any case: a refused statement would end it, so the right to read is asked first.
+    """
+    [[allowed]] = yield from ask("shard_map_allowed")
+    stored = _stored((yield from ask("shard_map_read"))) if allowed else None
+    return None if stored is None else stored.not_alone
+
+
+@flow
 def in_use() -> Steps[bool]:
     """Tell whether there are live jobs with keys here."""
     [[used]] = yield from ask("shard_map_in_use", alone=True)

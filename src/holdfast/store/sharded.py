@@ -24,6 +24,7 @@ from holdfast.errors import (
 from holdfast.flow import Flow
 from holdfast.placing import Every, Found, InTurn, Place, Placed
 from holdfast.store import shard_map
+from holdfast.store.avoiding import Avoided
 from holdfast.store.shard_map import StoredMap
 from holdfast.store.store import Store
 from holdfast.values.ids import bucket, new_id, new_ids
@@ -71,6 +72,7 @@ class Shards(Store):
         # Hears of a shard that did not answer, where others did.
         self.missing: Callable[[int, Exception], None] = lambda number, error: None
         self._map: ShardMap | None = None
+        self.avoided = Avoided()
         # Those that have said which shard they are, and the one that has answered last.
         self._asked: set[int] = set()
         self._answered = 0
@@ -194,26 +196,34 @@ class Shards(Store):
     def _fresh(self) -> Trips[ShardMap]:
         if self._map is not None and time.monotonic() - self._read_at < FRESH_SECONDS:
             return self._map
-        # Each is asked once which shard it is, before anything is done with it; later one that answers has the map.
-        unknown = [number for number in range(len(self.stores)) if number not in self._asked]
-        likely = sorted(range(len(self.stores)), key=lambda number: number != self._answered)
+        all = range(len(self.stores))
+        likely = sorted(all, key=lambda number: (number != self._answered, number not in self._asked))
+        if self._map is not None:
+            # If that one is silent, others need not wait for it: they go by the map of before, and ask another.
+            self._answered, self._read_at = likely[1 % len(all)], time.monotonic()
         away: Exception | None = None
-        for part in ([unknown] if unknown else []) + [[number] for number in likely]:
+        # At first all are asked which shard they are; later one that answers has the map.
+        for part in ([list(all)] if self._map is None else []) + [[number] for number in likely]:
             answers = yield [Asked(self.stores[number], shard_map.read(), once=True) for number in part]
             told = [(number, one) for number, one in zip(part, answers, strict=True) if not isinstance(one, _AWAY)]
-            for number, one in told:
-                self.learn(number, value_of(one))
-            if told:
+            for number in {*part} - {number for number, _ in told}:
+                self.avoided.add(number)
+            known = [self.learn(number, value_of(one)) for number, one in told]
+            if known:
                 self._answered = told[0][0]
-                return self._known_map()
+                return known[-1]
             away = away or answers[0]
         if self._map is not None:
             return self._map
         raise away or AssertionError
 
-    def _known_map(self) -> ShardMap:
-        assert self._map is not None  # noqa: S101 - somebody has told it
-        return self._map
+    def sure_of(self, number: int) -> Trips[Store]:
+        """Return a shard for new work; one that did not answer before is asked now which it is. Raises: as `learn`."""
+        store = self.of(number)
+        if number not in self._asked:
+            [answer] = yield [Asked(store, shard_map.read())]
+            self.learn(number, value_of(answer))
+        return store
 
     def learn(self, number: int, stored: StoredMap | None) -> ShardMap:
         """Take in the map that a shard has. Raises: Conflict where it is another shard, or none."""
@@ -451,6 +461,7 @@ class Within:
         # Those with keys: one that is new may not have its tables yet. A handler of a shard that is being drained goes
         # on there, with its transaction.
         open = [number for number in self._map.open(self.numbers) if number in self._with_keys] or self.numbers
+        open = self._shards.avoided.without(open)
         # As good as by chance, and without its cost: the last digits of an id are random.
         return open[int(new_id()[-6:], 16) % len(open)]
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 from holdfast.errors import OVER, DatabaseUnavailable, TransactionError
 from holdfast.flow import Flow, Rows, Statement
 from holdfast.store.lending import Completes, Lent
 from holdfast.store.pauses import TRIES, pause_after
+from holdfast.store.writers import Served, Writer
 
 
 class AsyncTx:
@@ -50,107 +49,63 @@ class AsyncTx:
         return self._lent.call(fn)
 
 
-class TransactionThreads:
-    """Threads that each serve one transaction at a time: to start one for each transaction took 100 µs and more."""
-
-    def __init__(self) -> None:
-        self._idle: list[ThreadPoolExecutor] = []
-
-    def take(self) -> ThreadPoolExecutor:
-        with suppress(IndexError):
-            return self._idle.pop()
-        thread = ThreadPoolExecutor(1, "holdfast-transaction")
-        try:
-            # It starts with its first work. Were that a statement, the executor would keep it and run it later, when
-            # the caller has long repeated it.
-            thread.submit(int)
-        except RuntimeError as error:
-            thread.shutdown(wait=False)
-            raise DatabaseUnavailable(f"no thread could be started for it: {error}") from error
-        return thread
-
-    def put(self, thread: ThreadPoolExecutor) -> None:
-        self._idle.append(thread)
-
-    def close(self) -> None:
-        with suppress(IndexError):
-            while True:
-                self._idle.pop().shutdown(wait=False)
-
-
-class ThreadedLent:
-    """A sync transaction held open by async code, with a thread of its own: what `AsyncLent` is for async drivers.
+class ThreadedLent(Served):
+    """A sync transaction held open by async code, on the thread of a `Writer`: what `AsyncLent` is for async drivers.
 
     One thread, so that its calls keep their order whatever is cancelled: a statement that was sent and then given up
     on is over before the rollback, and never runs on a connection that went back to the pool. It begins with the first
     statement: that is a hop less, and the file's only writer waits for no handler that has nothing to write yet.
     """
 
-    __slots__ = ("_begun", "_lent", "_over", "_thread", "_threads", "_tx")
+    __slots__ = ("_given_up", "_lent", "_tx", "_writer")
 
-    def __init__(self, lent: Lent, threads: TransactionThreads) -> None:
+    def __init__(self, lent: Lent, writer: Writer) -> None:
+        super().__init__()
         self._lent = lent
-        self._threads = threads
-        self._thread: ThreadPoolExecutor
+        self._writer = writer
         self._tx = AsyncTx(self)
-        self._begun = False
-        self._over = False
+        # Left before it had begun: what was called until then need not be done.
+        self._given_up = False
 
     async def begin(self) -> AsyncTx:
-        """Take a thread; where the process has none to give for a moment, wait for it as `Store.arun` does."""
+        """Have a thread; where the process has none to give for a moment, wait for it as `Store.arun` does."""
         for tries in range(1, TRIES):
             try:
-                self._thread = self._threads.take()
+                self._writer.start()
                 return self._tx
             except DatabaseUnavailable:
                 await asyncio.sleep(pause_after(tries))
-        self._thread = self._threads.take()
+        self._writer.start()
         return self._tx
 
     def call(self, fn: Callable[[Lent], Any]) -> asyncio.Future[Any]:
-        """Run a function on the transaction's thread, behind what was called before."""
-        return self._hop(lambda: fn(self._entered()))
+        """Run a function on the thread, behind what was called before."""
+        return self._writer.call(self, lambda: fn(self._entered())).future
 
     def _entered(self) -> Lent:
-        if self._over:
+        if self.over or self._given_up:
             raise TransactionError(OVER)
-        if not self._begun:
+        if not self.begun:
+            if self.late:
+                raise self._writer.refusal()
             self._lent.begin()
-            self._begun = True
+            self.begun = True
         return self._lent
-
-    def _hop(self, fn: Callable[[], Any]) -> asyncio.Future[Any]:
-        try:
-            return asyncio.get_running_loop().run_in_executor(self._thread, fn)
-        except RuntimeError as error:
-            raise DatabaseUnavailable(f"no thread could be started for it: {error}") from error
-
-    def _leaving(self, fn: Callable[[], None]) -> asyncio.Future[None]:
-        """Run the last call; then the thread is free for the next transaction."""
-        leaving = self._hop(fn)
-        leaving.add_done_callback(lambda _: self._threads.put(self._thread))
-        return leaving
 
     async def complete(self, work: Flow[None], completes: Completes) -> None:
         """As `Lent.complete`. The commit goes on when the task is cancelled, and `completes` hears what it came to."""
-        leaving = self._leaving(lambda: self._complete(work, completes))
-        try:
-            await asyncio.shield(leaving)
-        except asyncio.CancelledError:
-            await asyncio.wait([leaving])
-            if not leaving.cancelled():
-                leaving.exception()
-            raise
+        await self._writer.call(self, lambda: self._complete(work, completes)).over()
 
     def _complete(self, work: Flow[None], completes: Completes) -> None:
         lent = self._entered()
-        self._over = True
+        self.over = True
         lent.complete(work, completes)
 
     async def keep(self) -> None:
         """As `Lent.keep`."""
         self._tx.over = True
-        await self._hop(lambda: self._lent.keep() if self._begun else None)
+        if self.in_line:
+            await self._writer.call(self, lambda: self._lent.keep() if self.begun else None).future
 
     async def admit(self, marks: Sequence[str]) -> AsyncTx:
         """As `Lent.admit`."""
@@ -167,16 +122,21 @@ class ThreadedLent:
         """As `Lent.roll_back`."""
         # The type, because a handler's error may raise when it is asked for its `__class__`.
         cancelled = not issubclass(type(error), Exception)
-        if self._begun and cancelled:
+        if self.begun and cancelled:
             # Cancelled: a statement that still runs would keep the lock on the file.
             self._lent.link.raw.interrupt()
-        leaving = self._leaving(lambda: self._roll_back(error))
-        if not self._begun and cancelled:
+        self._given_up = not self.begun
+        if not self.in_line:
+            # Nothing was ever called, or it could not begin.
+            self.over = True
+            return
+        leaving = self._writer.call(self, lambda: self._roll_back(error))
+        if not self.begun and cancelled:
             # It may still wait for its turn, and leaves right behind. Nobody waits for that any more.
             return
-        await asyncio.shield(leaving)
+        await leaving.over()
 
     def _roll_back(self, error: BaseException) -> None:
-        self._over = True
-        if self._begun:
+        self.over = True
+        if self.begun:
             self._lent.roll_back(error)

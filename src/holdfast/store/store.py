@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -28,7 +27,9 @@ from holdfast.store.migrate import Migration
 from holdfast.store.pauses import TRIES, pause_after
 from holdfast.store.pool import AsyncPool, Loan, Pool
 from holdfast.store.sessions import translated
-from holdfast.store.sqlite_async import AsyncTx, ThreadedLent, TransactionThreads
+from holdfast.store.sqlite_async import AsyncTx, ThreadedLent
+from holdfast.store.turns import Line, Turn
+from holdfast.store.writers import Writer
 from holdfast.values.options import StoreOptions
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ class Store:
         # Whether a file that is not there is made when it is opened; that of a shard only by a migration.
         self.makes_file = True
         # SQLite lets one write at a time: waiting in line here beats its own polling for the lock.
-        self._line: Any = threading.RLock() if beside is None else beside._line
+        self._line: Line = Line() if beside is None else beside._line
         self._left_behind: list[object] = []
         self._open_pools()
         _stores.add(self)
@@ -112,7 +113,7 @@ class Store:
         self._async_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = weakref.WeakKeyDictionary()
         self._threads: ThreadPoolExecutor | None = None
         self._thread_count = size
-        self._transaction_threads = TransactionThreads()
+        self._writer = Writer(self.options.busy_timeout)
         self._groups = SyncGroups(self.lend, self.dialect)
         self._async_groups: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncGroups] = (
             weakref.WeakKeyDictionary()
@@ -120,8 +121,9 @@ class Store:
 
     def forked(self) -> None:
         """Forget the connections and threads of the parent process: they are not this process's to use or to close."""
-        self._line = threading.RLock() if self._beside is None else self._beside._line
+        self._line = Line() if self._beside is None else self._beside._line
         self._threads = None
+        self._writer = Writer(self.options.busy_timeout)
         if self.in_memory:
             return
         if not self.embedded:
@@ -130,7 +132,7 @@ class Store:
         self._open_pools()
 
     def _turn(self) -> AbstractContextManager[None]:
-        return _Turn(self._line, self.options.busy_timeout) if self.embedded else nullcontext()
+        return Turn(self._line, self.options.busy_timeout) if self.embedded else nullcontext()
 
     def run(self, work: Flow[T], again: Callable[[], Flow[T]] | None = None) -> T:
         """Run a flow in a transaction of its own; `again` makes what to run once a first try has failed."""
@@ -188,6 +190,10 @@ class Store:
     def open_tx(self) -> Any:
         """Return the transaction that is open on the calling thread, where a framework has one; None elsewhere."""
         return None
+
+    def looks_aside(self, tx: Any) -> bool:
+        """Tell whether something may be read in passing where the caller works, in `tx` or without one."""
+        return self.dialect.reads_aside or (tx is None and self.open_tx() is None)
 
     def apart(self) -> Store:
         """Return a store whose flows are part of no transaction that is open on the calling thread."""
@@ -247,7 +253,7 @@ class Store:
 
     def alend(self) -> AsyncLent | ThreadedLent:
         """The async twin of `lend`."""
-        return ThreadedLent(self.lend(), self._transaction_threads) if self.embedded else AsyncLent(self._apool())
+        return ThreadedLent(self.lend(), self._writer) if self.embedded else AsyncLent(self._apool())
 
     def share(self) -> Any:
         """Return a part in a transaction that other jobs share, not yet begun, on a sync connection (`Seat`)."""
@@ -297,7 +303,7 @@ class Store:
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown(wait=True)
-        self._transaction_threads.close()
+        self._writer.close()
         self._pool.close()
         for loop, pool in list(self._async_pools.items()):
             if loop.is_closed():
@@ -365,37 +371,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_after_fork)
-
-
-class _Turn:
-    """Wait in line where the database has one writer; a thread that holds the turn already would wait for ever.
-
-    A signal handler may raise at any moment (Ctrl-C, an alarm). A lock that knows its owner then tells whether it was
-    taken: one that nobody gives back would end all use of the database in this process.
-    """
-
-    __slots__ = ("_line", "_patience")
-
-    def __init__(self, line: Any, patience: float) -> None:
-        self._line = line
-        self._patience = patience
-
-    def __enter__(self) -> None:
-        if self._line._is_owned():
-            raise DatabaseBusy(
-                "busy", "this thread is inside a transaction on the same file; give its connection as tx="
-            )
-        try:
-            if not self._line.acquire(timeout=self._patience):
-                why = f"another transaction of this process was not over within {self._patience:g} s"
-                raise DatabaseBusy("busy", f"{why}; inside job.transaction(), enqueue with tx=tx")
-        except BaseException:
-            if self._line._is_owned():
-                self._line.release()
-            raise
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._line.release()
 
 
 def _refuse_in_a_body() -> None:

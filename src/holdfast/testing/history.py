@@ -23,6 +23,7 @@ import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.app.batching import Batch
+from holdfast.errors import StoreError
 from holdfast.events import LeaseWasLost
 from holdfast.job import Job
 from holdfast.schedules import SCHEDULE_HEADER, TICK_HEADER
@@ -68,13 +69,17 @@ class Began(msgspec.Struct, frozen=True, tag="began"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """A handler's call was over; `error` names what it raised."""
+    """A handler's call was over; `error` names what it raised.
+
+    `failed` says that it raised an error of its own before it had completed its job: such a call ends no job as done.
+    """
 
     id: str
     fence: int
     error: str | None
     lost: bool
     at: float
+    failed: bool = False
 
 
 class Lost(msgspec.Struct, frozen=True, tag="lost"):
@@ -121,14 +126,14 @@ class Recorder:
     def _attempt(self, job: Job) -> Iterator[None]:
         about = (job.id, job.queue, job.kind, job.key, job.attempt, job.fence)
         self.write(Began(*about, os.getpid(), time.monotonic()))
-        error: str | None = None
+        error, failed = None, False
         try:
             yield
         except BaseException as raised:
-            error = type(raised).__name__
+            error, failed = type(raised).__name__, _is_failure(raised, job)
             raise
         finally:
-            self.write(Ended(job.id, job.fence, error, job.lost, time.monotonic()))
+            self.write(Ended(job.id, job.fence, error, job.lost, time.monotonic(), failed))
 
     def _lost(self, event: LeaseWasLost) -> None:
         self.write(Lost(event.id, event.attempt, os.getpid(), time.monotonic()))
@@ -152,6 +157,14 @@ class Recorder:
             self.write(Sent(ids, queue, key, began, None, rolled_back=True, after=parents))
             raise
         self.write(Sent(ids, queue, key, began, time.monotonic(), after=parents))
+
+
+def _is_failure(raised: BaseException, job: Job) -> bool:
+    """Tell whether a call that raised this has surely not completed its job.
+
+    A cancelled one, or one that the database answered with an error, may have: the answer to a commit can be lost.
+    """
+    return isinstance(raised, Exception) and not isinstance(raised, StoreError) and not (job.completing or job.settled)
 
 
 def _note(ids: list[str], *answers: Enqueued | Batch | Iterable[Enqueued]) -> None:
@@ -180,6 +193,7 @@ class Attempt:
     ended: float | None = None
     error: str | None = None
     lost: bool = False
+    failed: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -298,7 +312,7 @@ def _attempt(one: Began, ended: dict[tuple[str, int], Ended], lost: set[tuple[st
     about = (one.id, one.queue, one.kind, one.key, one.attempt, one.fence, one.process, one.at)
     if end is None:
         return Attempt(*about, lost=is_lost)
-    return Attempt(*about, end.at, end.error, end.lost or is_lost)
+    return Attempt(*about, end.at, end.error, end.lost or is_lost, end.failed)
 
 
 def _with_overtaken(attempts: Sequence[Attempt]) -> list[Attempt]:

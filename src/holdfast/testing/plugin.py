@@ -24,6 +24,7 @@ TOPICS = (
     "keys",
     "inbox",
     "debounce",
+    "children",
     "journals",
     "remote",
     "repeat",

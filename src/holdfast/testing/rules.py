@@ -70,6 +70,7 @@ def by_rule(history: History, **promises: Unpack[Promises]) -> dict[str, Found]:
         "an acknowledged job is lost": lost(history),
         "a job ran that was rolled back": unsent(history),
         "a job lives on after its end": doubles(history),
+        "a job is done by a claim that did not do it": stale_ends(history),
         "jobs of one key ran at once": overlaps(history, ordered),
         "a later job of a key began first": inversions(history, ordered),
         "a queue ran more jobs at once than its limit": over_limits(history, promises.get("concurrency", {})),
@@ -112,6 +113,25 @@ def doubles(history: History) -> Found:
     for (job_id, fence), count in Counter((attempt.id, attempt.fence) for attempt in history.attempts).items():
         if count > 1:
             yield job_id, f"it ran {count} times with fence {fence}"
+
+
+def stale_ends(history: History) -> Found:
+    """A job that is done was done by its last claim: a handler was called with that fence, and it did not fail.
+
+    Otherwise a holder that had lost its lease has ended it. Jobs of which no call was written down are left out, and
+    those that ran again after their end, which another rule finds.
+    """
+    attempts: dict[str, dict[int, Attempt]] = defaultdict(dict)
+    for attempt in history.attempts:
+        attempts[attempt.id][attempt.fence] = attempt
+    for row in history.rows:
+        if row.state != "done" or row.id not in attempts:
+            continue
+        last = attempts[row.id].get(row.fence)
+        if last is None and row.fence > max(attempts[row.id]):
+            yield row.id, f"it is done with fence {row.fence}, and handlers had {sorted(attempts[row.id])}"
+        elif last is not None and last.failed:
+            yield row.id, f"it is done with fence {row.fence}, and the handler that had it raised {last.error}"
 
 
 def repeats(history: History) -> Found:

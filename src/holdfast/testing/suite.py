@@ -6,6 +6,7 @@ Import it into a test module beside the fixtures of `holdfast.testing.fixtures` 
 from holdfast.testing.suite_batches import *  # noqa: F403
 from holdfast.testing.suite_chains import *  # noqa: F403
 from holdfast.testing.suite_changes import *  # noqa: F403
+from holdfast.testing.suite_children import *  # noqa: F403
 from holdfast.testing.suite_claim import *  # noqa: F403
 from holdfast.testing.suite_control import *  # noqa: F403
 from holdfast.testing.suite_debounce import *  # noqa: F403

@@ -158,7 +158,7 @@ def test_a_result_wakes_its_run_and_is_taken_once_with_its_journal_row(
     lease = claimed_run(do)
     assert collected(do, transport, lease) == [("remote", 50, '"out"')]
     assert (tasks(look), results(look), pending(look)) == ([], [], [])
-    assert do(runs.news([lease.job_id])) == {}
+    assert do(runs.news({lease.job_id: [runs.REMOTE]})) == {}
     assert collected(do, transport, lease, 51) == []
 
 
@@ -282,7 +282,7 @@ def test_a_result_that_somebody_else_has_taken_is_waited_for_further(
     do(remote.ring(transport))
     look.change("delete from durable_transport_results")
     assert collected(do, transport, lease) == []
-    assert (pending(look), do(runs.news([lease.job_id]))) == ([(1, 1, 0)], {})
+    assert (pending(look), do(runs.news({lease.job_id: [runs.REMOTE]}))) == ([(1, 1, 0)], {})
     clock.advance(11)
     assert [one.step_id for one in swept(do, transport).lost] == [step_of(lease)]
 
@@ -336,7 +336,7 @@ def test_a_step_that_is_withdrawn_leaves_nothing(do: Do, clock: Clock, look: Loo
     steps = [step_of(lease, 1), step_of(lease, 2)]
     do(remote.withdraw(lease.job_id, lease.fence, steps, transport))
     do(remote.withdraw(lease.job_id, lease.fence, steps, transport))
-    assert (tasks(look), results(look), pending(look), do(runs.news([lease.job_id]))) == ([], [], [], {})
+    assert (tasks(look), results(look), pending(look), do(runs.news({lease.job_id: [runs.REMOTE]}))) == ([], [], [], {})
 
 
 # Looking after

@@ -9,7 +9,7 @@ import pytest
 from holdfast import admin, jobs, runs
 from holdfast.errors import ConfigError, Conflict, LeaseLost, RunFinished, RunNotFound
 from holdfast.flow import Flow
-from holdfast.runs import CANCEL, CHILD, RUN, Entry, Letter, Recorded, Wanted
+from holdfast.runs import CANCEL, RUN, Entry, Letter, Recorded, Wanted
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import new_job
@@ -22,6 +22,10 @@ def new_run(key: str = "order-1", workflow: str = "fulfil", digest: int | None =
     """Make a run that is ready to be started."""
     job = new_job("runs", f"{workflow}@1", headers=f'{{"holdfast-run":"{key}"}}')
     return NewRun(job, workflow, key, digest, **fields)
+
+
+def child_run(parent: Lease, key: str = "ship") -> NewRun:
+    return new_run(f"order-1/{key}", "ship", parent_id=parent.job_id, parent_key=key)
 
 
 def held_run(do: Do, key: str = "order-1", **fields: Any) -> Lease:
@@ -155,7 +159,7 @@ def test_signals_are_taken_by_name_in_the_order_in_which_they_were_sent(do: Do, 
     ]
     [third] = do(runs.take(lease.job_id, lease.fence, wanted, 7, "w"))
     assert third.value == "3"
-    assert do(runs.news([lease.job_id])) == {lease.job_id: {"other"}}
+    assert do(runs.news({lease.job_id: ["approved", "other", "third"]})) == {lease.job_id: {"other"}}
 
 
 def test_what_was_taken_is_taken_once_by_all_who_ask(do: Do, clock: Clock) -> None:
@@ -191,7 +195,7 @@ def test_a_send_that_is_repeated_sends_nothing_twice(do: Do, clock: Clock) -> No
     assert do(runs.send("order-1", letter, fresh=False))
     do(runs.take(lease.job_id, lease.fence, [Wanted("approved", "a", "signal")], 1, "w"))
     assert do(runs.send("order-1", letter, fresh=False))
-    assert do(runs.news([lease.job_id])) == {}
+    assert do(runs.news({lease.job_id: ["approved"]})) == {}
 
 
 def test_a_run_that_is_over_takes_no_signals(do: Do, clock: Clock) -> None:
@@ -223,56 +227,6 @@ def test_a_run_is_told_of_what_a_callers_transaction_has_sent(do: Do, clock: Clo
     assert do(runs.tell()) == 0
 
 
-# Children
-
-
-def child_run(parent: Lease, key: str = "ship") -> NewRun:
-    return new_run(f"order-1/{key}", "ship", parent_id=parent.job_id, parent_key=key)
-
-
-@pytest.mark.parametrize("outcome", ["done", "dead", "cancelled"])
-def test_the_end_of_a_child_wakes_its_parent_and_is_in_its_inbox(
-    do: Do, clock: Clock, look: Look, outcome: Any
-) -> None:
-    parent = held_run(do)
-    do(start([child_run(parent)]))
-    child = claimed_run(do)
-    parked_run(do, parent, "children")
-    do(ended_run(child, outcome, result='{"a": 1}' if outcome == "done" else None))
-    assert run_states(look) == [("pending", None)]
-    parent = claimed_run(do)
-    [taken] = do(runs.take(parent.job_id, parent.fence, [Wanted(f"{CHILD}ship", "ship", "child")], 1, "w"))
-    assert (taken.kind, f'"outcome":"{outcome}"' in str(taken.value)) == ("child", True)
-
-
-def test_a_parent_that_parks_finds_a_child_that_ended_before(do: Do, clock: Clock, look: Look) -> None:
-    parent = held_run(do)
-    do(start([child_run(parent)]))
-    do(ended_run(claimed_run(do)))
-    parked_run(do, parent, "children")
-    assert run_states(look) == [("pending", None)]
-
-
-def test_children_of_one_batch_wake_their_parent_once_and_all_ends_are_there(do: Do, clock: Clock, look: Look) -> None:
-    parent = held_run(do)
-    do(start([child_run(parent, f"ship#{n}") for n in range(5)]))
-    children = do(jobs.claim("runs", limit=9))
-    parked_run(do, parent, "children")
-    do(jobs.settle([Finish(one.id, one.fence, "done") for one in children]))
-    assert do(runs.news([parent.job_id])) == {parent.job_id: {f"{CHILD}ship#{n}" for n in range(5)}}
-    assert run_states(look) == [("pending", None)]
-
-
-def test_a_run_that_ends_badly_asks_its_children_to_stop(do: Do, clock: Clock, look: Look) -> None:
-    parent = held_run(do)
-    do(start([child_run(parent)]))
-    child = claimed_run(do)
-    parked_run(do, child, "signal:never")
-    do(ended_run(parent, "dead"))
-    assert do(runs.news([child.job_id])) == {child.job_id: {CANCEL}}
-    assert run_states(look) == [("pending", None)]
-
-
 # Ends
 
 
@@ -298,7 +252,7 @@ def test_a_run_that_continues_as_new_hands_on_its_id_and_its_inbox(do: Do, clock
     view = do(runs.show("order-1"))
     assert (view.job_id, view.status) == (then.id, "pending")
     assert do(runs.journal(then.id)) == []
-    assert do(runs.news([then.id])) == {then.id: {"approved"}}
+    assert do(runs.news({then.id: ["approved"], lease.job_id: ["approved"]})) == {then.id: {"approved"}}
     assert signalled(do, "more")
     assert [one.followers for one in look.live()] == [RUN]
 

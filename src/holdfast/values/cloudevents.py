@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -97,10 +97,11 @@ def from_structured(text: bytes | str) -> CloudEvent:
     whole = decode_value(text)
     if not isinstance(whole, dict):
         raise ConfigError("event", "must be a JSON object with the attributes of a CloudEvent", whole)
-    data = whole.pop("data", None)
-    if "data_base64" in whole:
-        data = base64.b64decode(whole.pop("data_base64"), validate=True)
-    return _made({name: str(value) for name, value in whole.items() if value is not None}, data)
+    said = cast("dict[str, Any]", whole)
+    data = said.pop("data", None)
+    if "data_base64" in said:
+        data = base64.b64decode(said.pop("data_base64"), validate=True)
+    return _made({name: str(value) for name, value in said.items() if value is not None}, data)
 
 
 def type_of(text: bytes | str) -> str | None:
@@ -109,7 +110,8 @@ def type_of(text: bytes | str) -> str | None:
         whole = decode_value(text)
     except InvalidPayload:
         return None
-    return str(whole["type"]) if isinstance(whole, dict) and "type" in whole else None
+    said = cast("dict[str, Any]", whole) if isinstance(whole, dict) else {}
+    return str(said["type"]) if "type" in said else None
 
 
 def from_binary(headers: Mapping[str, str], body: bytes, prefix: str = "ce-") -> CloudEvent:

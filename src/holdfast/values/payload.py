@@ -268,7 +268,7 @@ def _search(value: Any, allowed: tuple[type, ...]) -> _Flaw | None:
     if isinstance(value, dict) and dict not in allowed and (keys := [key for key in value if not isinstance(key, str)]):
         return _Flaw(f"the key {keys[0]!r} is not text")
     for key, part in _parts(value):
-        if flaw := _search(part, allowed):
+        if type(part) not in _PLAIN and (flaw := _search(part, allowed)):
             return flaw.within(key)
     return None
 

@@ -85,7 +85,8 @@ class Outcomes:
         if work.settled:
             # The effect and the completion are committed; what failed afterwards cannot undo them.
             if work.interrupt is None:
-                self._tell_too_late(work, _said(self.record(work, error)))
+                record = self.record(work, error)
+                self._tell_too_late(work, _said(record), record.traceback, error)
             return self.done(work, None)
         if work.interrupt is not None:
             return self._interrupted(work, work.interrupt)
@@ -116,8 +117,8 @@ class Outcomes:
             self._tell_too_late(work, _late(asked))
         return self.done(work, None)
 
-    def _tell_too_late(self, work: Work, said: str) -> None:
-        self._events.emit(events.FailedAfterDone(*self.about(work), said, **measures(work)))
+    def _tell_too_late(self, work: Work, said: str, traceback: str = "", raised: BaseException | None = None) -> None:
+        self._events.emit(events.FailedAfterDone(*self.about(work), said, traceback, raised, **measures(work)))
 
     def _interrupted(self, work: Work, why: Interrupt) -> Ended:
         match why:

@@ -114,8 +114,9 @@ class RunDriver(Transactions):
         if not self._closed:
             self._take()
 
-    def wants(self, names: set[str]) -> bool:
-        return any(map(self._awaits().holds, names))
+    def wants(self) -> set[str]:
+        """Name what is to be looked for in the inbox."""
+        return self._awaits().names()
 
     # Called by the writer of checkpoints
 
@@ -168,7 +169,8 @@ class RunDriver(Transactions):
 
     def _deliver(self, row: Recorded) -> None:
         self._body.deliver(row)
-        self._begin_fresh()
+        if self._body.fresh:
+            self._begin_fresh()
         if row.kind == "attempt" and not self._body.operations[row.key].done:
             self._do(self._body.operations[row.key])
 
@@ -186,7 +188,9 @@ class RunDriver(Transactions):
         """Begin with what the body has asked for since; end, wait or park where nothing is under way."""
         if self._body.fresh:
             self._begin_fresh()
-        self._drop_cancelled()
+        # After each step, so it looks for cancelled branches only where something may be under way for them.
+        if self._doing or self._asked or self._remotes:
+            self._drop_cancelled()
         if self._body.over:
             self._wind_up()
             return
@@ -212,6 +216,10 @@ class RunDriver(Transactions):
 
     def _begin_fresh(self) -> None:
         fresh, self._body.fresh = self._body.fresh, []
+        if len(fresh) == 1 and fresh[0].kind == "step" and not fresh[0].done:
+            # One step after the other, as most bodies go.
+            self._do(fresh[0])
+            return
         children: list[Operation] = []
         for op in fresh:
             if op.done:
@@ -237,9 +245,11 @@ class RunDriver(Transactions):
         known = self._body.operations
         for key in [key for key in self._doing if key in known and known[key].future.cancelled()]:
             self._doing.pop(key).cancel()
-        for key in [key for key, op in self._asked.items() if op.future.cancelled()]:
-            self._stop_child(self._asked.pop(key))
-        self._drop_remotes()
+        if self._asked:
+            for key in [key for key, op in self._asked.items() if op.future.cancelled()]:
+                self._stop_child(self._asked.pop(key))
+        if self._remotes:
+            self._drop_remotes()
 
     def _stop_child(self, op: Operation) -> None:
         if op.kind == "child":
@@ -256,9 +266,21 @@ class RunDriver(Transactions):
             self._by_seq.update((place.seq, place) for place in places)
         return places
 
-    def _record(self, kind: Kind, key: str, **said: Any) -> int:
-        [place] = self._reserve()
-        self._means.writer.add(self, self._entry(place, kind, key, **said))
+    def _record(
+        self,
+        kind: Kind,
+        key: str,
+        *,
+        ok: int = 1,
+        value: str | None = None,
+        op: Operation | None = None,
+        began: float | None = None,
+    ) -> int:
+        with self._lock:
+            self._seq += 1
+            place = self._by_seq[self._seq] = Place(self._seq)
+            self._places.append(place)
+        self._means.writer.add(self, self._entry(place, kind, key, ok, value, op, began))
         return place.seq
 
     # Steps
@@ -352,6 +374,8 @@ class RunDriver(Transactions):
 
     def _deadline(self) -> float | None:
         timer = self._body.loop.next_timer()
+        if timer is None and not self._later and not self._remotes:
+            return None
         times = [op.due for op in self._later if not op.done] + self._remote_deadlines()
         if timer is not None and timer[1] not in self._rung:
             times.append(timer[0])
@@ -395,12 +419,13 @@ class RunDriver(Transactions):
             while again and not self._closed:
                 self._take_again = False
                 await self._collect()
-                wanted, more = await self._wanted()
+                wanted = self._wanted()
                 if not wanted:
                     again = self._take_again
                     continue
-                places = self._reserve(len(wanted))
-                taking = runs.take(self._run, self._lease.fence, wanted, places[0].seq, self._means.worker)
+                places = self._reserve(min(len(wanted), runs.TAKEN_AT_ONCE))
+                held = self._run, self._lease.fence
+                taking = runs.take(*held, wanted, places[0].seq, self._means.worker, self._is_unwanted)
                 rows: list[Recorded] = await self._means.insist(taking)
                 self._give_up(places[len(rows) :])
                 for place, row in zip(places, rows, strict=False):
@@ -409,20 +434,26 @@ class RunDriver(Transactions):
                     self._linger_until = time.monotonic() + LINGER_SECONDS
                 for row in rows:
                     self._asked.pop(row.key, None)
-                again = self._take_again or (more and bool(rows)) or len(rows) == len(wanted)
+                again = self._take_again or len(rows) == len(places)
         finally:
             self._taking = False
 
-    async def _wanted(self) -> tuple[list[Wanted], bool]:
-        """Name what is to be taken next, and tell whether there is more than is taken at once."""
+    def _wanted(self) -> list[Wanted]:
+        """Name what is to be taken next."""
         wanted = [Wanted(op.name, op.key, op.kind) for op in self._asked.values() if not op.done]
         if not self._body.cancelled:
             wanted.insert(0, Wanted(CANCEL, "cancel", "cancel"))
-        if len(wanted) > runs.TAKEN_AT_ONCE:
-            # Of many only what is there: else the first of them, which may wait for long, would hide the others.
-            there = (await self._means.insist(runs.news([self._run]))).get(self._run, set())
-            wanted = [one for one in wanted if one.name in there]
-        return wanted[: runs.TAKEN_AT_ONCE], len(wanted) > runs.TAKEN_AT_ONCE
+        return wanted
+
+    def _is_unwanted(self, key: str) -> bool:
+        """Tell whether the body will not take the end of the child with this key: its branch was cancelled.
+
+        Asked once the end was read, on any thread. A key that the body has not called is that of a child of other code,
+        or of an earlier life of the run: were it called later, the start of the child would find it over.
+        """
+        op = self._body.operations.get(key)
+        # In this order: a body that is closed knows none of its operations.
+        return not self._closed and (op is None or op.done)
 
     async def _start_children(self, children: Sequence[Operation]) -> None:
         """Start the runs of children; those that an earlier attempt has started are found."""

@@ -281,9 +281,9 @@ class RunExecutor(Executor):
             await asyncio.sleep(NEWS_SECONDS)
             asked = dict(self._live)
             if asked:
-                for job_id, names in (await self.insist(runs.news(list(asked)))).items():
-                    if asked[job_id].wants(names):
-                        asked[job_id].look()
+                wanted = {job_id: driver.wants() for job_id, driver in asked.items()}
+                for job_id in await self.insist(runs.news(wanted)):
+                    asked[job_id].look()
 
     # What came of it
 

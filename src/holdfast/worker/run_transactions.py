@@ -44,7 +44,6 @@ class Transactions(RemoteSteps):
         place: Place,
         kind: Kind,
         key: str,
-        *,
         ok: int = 1,
         value: str | None = None,
         op: Operation | None = None,

@@ -83,7 +83,7 @@ class StepCalls:
 
     def _call(self, op: Operation) -> Awaitable[Any]:
         kwargs = self._kwargs(op)
-        if is_async(op.fn):
+        if is_async(op.fn, op.facts):
             running = self._inside(op.fn, *op.args, **kwargs)
         else:
             running = self._on_thread(lambda: self._inside_on_thread(op.fn, *op.args, **kwargs))
@@ -91,7 +91,7 @@ class StepCalls:
 
     def _kwargs(self, op: Operation) -> dict[str, Any]:
         """Return what a step is called with by name, and the resources that its function asks for."""
-        asked = given_of(op.fn)
+        asked = given_of(op.fn, op.facts)
         return {**self._given_to(asked), **op.kwargs} if asked else op.kwargs
 
     def _inside(self, fn: Any, *args: Any, **kwargs: Any) -> Any:

@@ -39,8 +39,10 @@ class Operation:
     __slots__ = (
         "args",
         "attempt",
+        "decoded",
         "digest",
         "due",
+        "facts",
         "fn",
         "future",
         "key",
@@ -80,8 +82,11 @@ class Operation:
         self.kwargs = kwargs or {}
         self.retry = retry
         self.timeout = timeout
-        # What the value is read back as.
+        # What the value is read back as; and its text with what that was read as, until the body is told.
         self.type = type
+        self.decoded: tuple[str, Any] | None = None
+        # What is known of the function, if that was looked up.
+        self.facts: Facts | None = None
         self.digest = digest
         # How many attempts have failed, and until when the next one waits, by the database's clock.
         self.attempt = 0
@@ -137,9 +142,9 @@ def policy(retry: Retry | None, timeout: Duration | None) -> tuple[Retry, float 
     return retry or USUAL, None if timeout is None else seconds(timeout, "timeout", at_least=0.001)
 
 
-def is_async(fn: Any) -> bool:
+def is_async(fn: Any, known: Facts | None = None) -> bool:
     """Tell whether a call of the function gives a coroutine."""
-    known = _facts(fn)
+    known = known or _facts(fn)
     if known is not None:
         return known.is_async
     found = _bare(fn)
@@ -152,7 +157,7 @@ def _bare(fn: Any) -> Any:
     return fn
 
 
-class _Facts(NamedTuple):
+class Facts(NamedTuple):
     """What is known of a function that steps call: to find it out takes four times as long as to look it up."""
 
     # None where it cannot be a step's.
@@ -163,10 +168,10 @@ class _Facts(NamedTuple):
     given: Mapping[str, Any]
 
 
-_known: weakref.WeakKeyDictionary[Any, _Facts] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Any, Facts] = weakref.WeakKeyDictionary()
 
 
-def _facts(fn: Any) -> _Facts | None:
+def _facts(fn: Any) -> Facts | None:
     """Look up what is known of a plain function or method; None for anything else that can be called."""
     bare = fn.__func__ if type(fn) is types.MethodType else fn
     if type(bare) is not types.FunctionType:
@@ -176,26 +181,26 @@ def _facts(fn: Any) -> _Facts | None:
         name = None
         with suppress(ConfigError):
             name = _valid(bare.__name__)
-        known = _Facts(name, inspect.iscoroutinefunction(bare), _read_type(bare), given_defaults(bare))
+        known = Facts(name, inspect.iscoroutinefunction(bare), _read_type(bare), given_defaults(bare))
         _known[bare] = known
     return known
 
 
-def given_of(fn: Any) -> Mapping[str, Any]:
+def given_of(fn: Any, known: Facts | None = None) -> Mapping[str, Any]:
     """Return what a function that steps call asks for by `= GIVEN`, by parameter. Raises: ConfigError."""
-    known = _facts(fn)
+    known = known or _facts(fn)
     if known is not None:
         return known.given
     bare = _bare(fn)
     return given_defaults(bare) if isinstance(bare, types.FunctionType) else {}
 
 
-def described(fn: Any, name: str | None) -> tuple[str, Any]:
-    """Return what a step is called, and what its result is read back as. Raises: ConfigError."""
+def described(fn: Any, name: str | None) -> tuple[str, Any, Facts | None]:
+    """Return what a step is called, what its result is read back as, and what else is known. Raises: ConfigError."""
     known = _facts(fn)
     if known is None:
-        return name_of(fn, name), type_of(fn)
-    return known.name if name is None and known.name else name_of(fn, name), known.type
+        return name_of(fn, name), type_of(fn), None
+    return known.name if name is None and known.name else name_of(fn, name), known.type, known
 
 
 def type_of(fn: Any) -> Any:
@@ -223,11 +228,11 @@ def encoded(value: Any, op: Operation, limit: int) -> str | None:
     if value is None:
         return None
     written = encode_value(value, f"result of {op.key}")
-    size = len(written.encode())
-    if size > limit:
+    # A character takes four bytes at most.
+    if 4 * len(written) > limit and (size := len(written.encode())) > limit:
         raise PayloadTooLarge(f"the result of {op.key}", size, limit)
     if op.type is not Any:
-        decoded(written, op)
+        op.decoded = written, decoded(written, op)
     return written
 
 
@@ -238,6 +243,9 @@ def decoded(value: str | None, op: Operation) -> Any:
     """
     if value is None:
         return None
+    known, op.decoded = op.decoded, None
+    if known is not None and known[0] is value:
+        return known[1]
     try:
         return (_decode if op.type is Any else _reader(op.type))(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

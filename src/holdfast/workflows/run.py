@@ -124,10 +124,10 @@ class Run:
         prefix: str = "",
     ) -> asyncio.Future[Any]:
         future = self._body.future()
-        found, read_as = described(fn, name)
+        found, read_as, facts = described(fn, name)
         how, limit = (USUAL, None) if retry is None and timeout is None else policy(retry, timeout)
         op = Operation(kind, self._body.key_for(prefix + found), future)
-        op.fn, op.args, op.kwargs = fn, args, kwargs
+        op.fn, op.args, op.kwargs, op.facts = fn, args, kwargs, facts
         op.retry, op.timeout, op.type, op.digest = how, limit, read_as, digest_of(args, kwargs)
         return self._body.announce(op)
 
@@ -209,7 +209,7 @@ class Run:
                 "child",
                 key,
                 future,
-                name=CHILD + key,
+                name=CHILD,
                 fn=workflow,
                 args=(bound,),
                 type=type_of(workflow),

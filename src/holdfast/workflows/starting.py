@@ -17,6 +17,8 @@ from holdfast.runs import Noted, There, give_keys_away, note, those_with
 from holdfast.values.rows import NewJob
 
 Reuse = Literal["never", "finished"]
+# Children also take the ids of another run's children that are over: their parent may have followed that run.
+Taking = Reuse | Literal["others"]
 # Rows a single statement carries.
 CHUNK_ROWS = 5_000
 
@@ -37,14 +39,15 @@ class NewRun(NamedTuple):
 
 
 class Started(NamedTuple):
-    """The job of a run, and whether this call started it or found it."""
+    """The job of a run, and whether this call started it or found it; `alone`: a child that was started by itself."""
 
     job_id: str
     created: bool
+    alone: bool = False
 
 
 @flow
-def start(new: Sequence[NewRun], *, reuse: Reuse = "never") -> Steps[list[Started]]:
+def start(new: Sequence[NewRun], *, reuse: Taking = "never") -> Steps[list[Started]]:
     """Start runs, each once for its workflow and key, and answer in their order.
 
     A run that is there is found. `reuse="finished"` lets one that is over give its key to the new one.
@@ -60,18 +63,24 @@ def start(new: Sequence[NewRun], *, reuse: Reuse = "never") -> Steps[list[Starte
 
 @flow
 def start_children(parent: str, fence: int, new: Sequence[NewRun]) -> Steps[None]:
-    """Start runs for one that is held; those that an earlier attempt has started are found.
+    """Start runs for one that is held; those that an earlier attempt has started are found, and their ends with them.
 
     The parent's row is locked: its end comes before, and then nothing is started, or after, and then it is known that
-    there are children to be told to stop.
-    Commits: its own, all or none. Raises: LeaseLost; Conflict. After a crash: as `start`.
+    there are children to be told to stop. Where the parent continues another run, or has the id of one that is over,
+    the children of that one give their ids away.
+    Commits: its own, all or none. Raises: LeaseLost; Conflict, also for an id that a run of somebody else's has which
+    is not over. After a crash: as `start`.
     """
     if not (yield from ask("run_hold", id=parent, fence=fence)):
         raise LeaseLost(parent, fence)
-    yield from start(new)
+    started = zip(new, (yield from start(new, reuse="others")), strict=True)
+    found = [(run, one) for run, one in started if not one.created]
+    # Somebody has started it by its id: it is the same run, and tells its parent from now on.
+    yield from runs.make_children([(one.job_id, parent, str(run.parent_key)) for run, one in found if one.alone])
+    yield from runs.tell_again([one.job_id for _, one in found])
 
 
-def _start(new: Sequence[NewRun], reuse: Reuse) -> Steps[list[Started]]:
+def _start(new: Sequence[NewRun], reuse: Taking) -> Steps[list[Started]]:
     first: dict[tuple[str, str], Noted] = {}
     for run in new:
         first.setdefault(run.noted.pair, run.noted)
@@ -86,10 +95,10 @@ def _start(new: Sequence[NewRun], reuse: Reuse) -> Steps[list[Started]]:
     own = [one.id for one in missing if known[one.pair] == one.id]
     added |= set(own) - ((yield from _with_jobs(own)) if own else set())
     others = [one for one in missing if known[one.pair] != one.id]
-    over = [one for one in others if reuse == "finished" and found[one.pair].outcome is not None]
+    over = [one for one in others if _gives_away(found[one.pair], one, reuse)]
     for one in others:
         if one not in over:
-            _check(one, found[one.pair])
+            _check(one, found[one.pair], reuse)
     if over:
         yield from give_keys_away([known[one.pair] for one in over])
         yield from note(over)
@@ -98,10 +107,27 @@ def _start(new: Sequence[NewRun], reuse: Reuse) -> Steps[list[Started]]:
     new_jobs = [run.job for run in new if run.job.id in added]
     if new_jobs:
         yield from jobs.enqueue_many(new_jobs, fresh=True, followers=runs.RUN)
-    return [Started(known[run.noted.pair], run.job.id in added) for run in new]
+    alone = {pair for pair, there in found.items() if reuse == "others" and there.parent_id is None}
+    return [Started(known[run.noted.pair], run.job.id in added, run.noted.pair in alone) for run in new]
 
 
-def _check(one: Noted, there: There) -> None:
+def _gives_away(there: There, one: Noted, reuse: Taking) -> bool:
+    if there.outcome is None or reuse == "never":
+        return False
+    return reuse == "finished" or _is_anothers(there, one)
+
+
+def _is_anothers(there: There, one: Noted) -> bool:
+    return there.parent_id not in (None, one.parent_id)
+
+
+def _check(one: Noted, there: There, reuse: Taking) -> None:
+    if reuse == "others" and _is_anothers(there, one):
+        raise Conflict(
+            f"Run {one.key} of {one.workflow} (job {there.job_id}) is a child of the run before this one, and not "
+            "over: this run goes on once it is. Let a run wait for its children before it continues as new, or name "
+            "them apart."
+        )
     if there.digest is not None and one.digest is not None and there.digest != one.digest:
         raise Conflict(
             f"Run {one.key} of {one.workflow} was started with other arguments (job {there.job_id}). Give this one "

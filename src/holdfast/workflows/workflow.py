@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.bound import Bound
 from holdfast.errors import ConfigError
-from holdfast.handlers import Application, Handler, Using, vacant
+from holdfast.handlers import Application, Handler, Using, name_for, vacant
 from holdfast.runs import RUN_HEADER
 from holdfast.values.ids import new_id
 from holdfast.values.options import EnqueueKeywords, HandlerOptions, kind_name, text
@@ -237,5 +237,6 @@ class WorkflowDecorator:
         self._options = options
 
     def __call__(self, fn: Callable[Concatenate[Run, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]:
-        made: Any = register(self._app, fn, self._name or fn.__name__, self._version, self._options)
+        name = name_for(fn, self._name, "hf.workflow", "name")
+        made: Any = register(self._app, fn, name, self._version, self._options)
         return made  # type: ignore[no-any-return]

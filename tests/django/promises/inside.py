@@ -7,7 +7,7 @@ from django.db import IntegrityError, connection, connections, transaction
 from django.test import TestCase
 
 from holdfast.django import hf
-from holdfast.errors import TransactionAborted, UnsupportedConnection, WrongDatabase
+from holdfast.errors import TransactionAborted, TransactionError, UnsupportedConnection, WrongDatabase
 from holdfast.testing.inline import aassert_enqueued, arun_due, assert_enqueued, enqueued, run_due
 from tests.django.shop import jobs
 from tests.django.shop.models import Order
@@ -110,6 +110,12 @@ class InsideTests(TestCase):
         await jobs.count_later.aenqueue(order_id=order.id)
         await aassert_enqueued(hf, jobs.count_later, order_id=order.id)
         assert [ran.result for ran in await arun_due(hf)] == [1, 1]
+
+    def test_a_connection_of_our_own_is_refused_because_it_sees_nothing_of_the_test(self):
+        job = jobs.pay_in_async.enqueue(order_id=1)
+        with self.assertRaisesRegex(TransactionError, "use TransactionTestCase, or a `def` handler"):
+            run_due(hf)
+        assert hf.get(job).state == "dead"
 
     def test_the_command_line_sees_it_too(self):
         job = jobs.count_orders.enqueue()

@@ -152,6 +152,12 @@ async def read_orders_async() -> int:
     return await sync_to_async(read_orders)()
 
 
+@hf.job(retry=Retry(max_attempts=1))
+async def pay_in_async(job: Job, order_id: int) -> None:
+    async with job.transaction():
+        pass
+
+
 def mark(state: str, order_id: int) -> str:
     Order.objects.filter(id=order_id).update(state=state)
     return state

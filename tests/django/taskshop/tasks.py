@@ -1,11 +1,22 @@
+import django
 from django.contrib.auth.models import Group
 
 from holdfast import Retry
 from holdfast.django.tasks import compat
 
-task = __import__(compat.framework(), fromlist=["task"]).task
+its_task = __import__(compat.framework(), fromlist=["task"]).task
 AT_ONCE = Retry(max_attempts=3, first_delay=0, jitter=0)
 SLOWLY = Retry(max_attempts=2, first_delay=3600, max_delay=3600, jitter=0)
+
+
+def task(fn=None, **options):
+    """Decorate as `@task` does; Django 6.0 takes what is ours by `using` alone, which does the same in a module."""
+    if fn is not None:
+        return its_task(fn)
+    if compat.framework() != compat.DJANGO or django.VERSION >= (6, 1):
+        return its_task(**options)
+    ours = {name: options.pop(name) for name in ("retry", "lease", "unique", "key") if name in options}
+    return lambda function: its_task(**options)(function).using(**ours)
 
 
 @task

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast import admin, jobs, lines, observe, runs
 from holdfast.admin import JobsDesk
-from holdfast.admin.jobs import ids_from
-from holdfast.admin.looking import Look
+from holdfast.admin.looking import Look, ids_from
 from holdfast.errors import ConfigError, DatabaseUnavailable, JobNotFound, RunNotFound
 from holdfast.life.listing import EVERYTHING, Page, Wanted
 from holdfast.life.merging import audit_pages

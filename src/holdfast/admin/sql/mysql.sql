@@ -115,6 +115,47 @@ select id
        id
  limit 1;
 
+-- finished_horizon: name the finished job that has this many newer ones, or older ones without `newest`.
+-- With `only_dead`, among the dead letters; with `group`, among those of a group.
+-- Differs: there is no index of groups, so that of letters is gone through, whatever their groups.
+select id
+  from holdfast_finished
+       force index (holdfast_finished_letters_idx)  -- when only_dead
+ where true
+   and outcome = 'dead'  -- when only_dead
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
+ order by
+       id desc,  -- when newest
+       id
+ limit 1 offset :window;
+
+-- letters_list: read dead letters by id; the columns and the lines marked `when` as in jobs_list.
+select id, outcome, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
+       progress, result, errors, available_at, created_at, leased_at, null, leased_by,
+       finished_at, fingerprint, replays, false, 0, null
+  from holdfast_finished force index (holdfast_finished_letters_idx)
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
+ order by
+       id desc,  -- when newest
+       id
+ limit :limit;
+
+-- letters_count: count dead letters, no more than :most; the lines marked `when` as in jobs_list.
+select count(*)
+  from (select 1
+          from holdfast_finished force index (holdfast_finished_letters_idx)
+         where true
+           -- insert outcome_filter
+           -- insert job_filter
+           and id < :older_than  -- when older_than
+           and id > :newer_than  -- when newer_than
+         limit :most) c;
+
 -- jobs_read: read jobs by their ids, live and finished, each as one JSON text with the columns of jobs_list.
 -- One text, because a connection of the application's may decode what else there is in a way of its own.
 -- Differs: JSON has no times; they are written as microseconds since 1970.
@@ -147,6 +188,8 @@ select
               where true
                 -- insert state_filter
                 -- insert job_filter
+                and id < :older_than  -- when older_than
+                and id > :newer_than  -- when newer_than
               limit :most  -- when most
             ) c) +
     (select count(*)
@@ -155,6 +198,8 @@ select
               where true
                 -- insert outcome_filter
                 -- insert job_filter
+                and id < :older_than  -- when older_than
+                and id > :newer_than  -- when newer_than
                 and false  -- when only_live
               limit :most  -- when most
             ) c);
@@ -176,6 +221,25 @@ select kind, count(*)
          limit :limit) f
  group by kind;
 
+-- finished_latest: read the jobs of a queue that ended last with one outcome, the latest first; `when` as in jobs_list.
+-- They are among the latest :window ones.
+-- Differs: no limit inside of `in`.
+select id, outcome, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
+       progress, result, errors, available_at, created_at, leased_at, null, leased_by,
+       finished_at, fingerprint, replays, false, 0, null
+  from (select id as job
+          from holdfast_finished force index (holdfast_finished_age_idx)
+         where outcome = :outcome and queue = :queue
+           and finished_at >= :finished_after  -- when finished_after
+         order by finished_at desc
+         limit :window) w
+ straight_join holdfast_finished force index (primary) on id = w.job
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+ order by finished_at desc
+ limit :limit;
+
 -- live_any: tell whether there is a live job.
 select 1 from holdfast_jobs limit 1;
 
@@ -193,7 +257,7 @@ select queue, count(*), timestampdiff(microsecond, min(available_at), :now)
  order by 3 desc, 1;
 
 -- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
--- No more than :most of them are looked at.
+-- The flow says from which id on, so that no more than a number of them are looked at.
 -- Differs: no ordered aggregates; the time written in front puts the latest id at the end.
 select g.fingerprint, g.kind, g.letters, g.queues,
        if(json_valid(f.errors),
@@ -207,11 +271,12 @@ select g.fingerprint, g.kind, g.letters, g.queues,
                convert(substr(max(concat(cast(finished_at as char(26)), id)), 27) using ascii)
                    collate ascii_bin as latest
           from (select fingerprint, kind, queue, finished_at, id
-                  from holdfast_finished
+                  from holdfast_finished force index (holdfast_finished_letters_idx)
                  where true
                    -- insert outcome_filter
                    -- insert job_filter
-                 limit :most) d
+                   and id > :newer_than  -- when newer_than
+               ) d
          group by fingerprint, kind
          order by count(*) desc, max(finished_at) desc
          limit :limit) g
@@ -318,9 +383,12 @@ select id, outcome, queue, kind, unique_key, attempts, replays,
           json_unquote(json_extract(errors, concat('$[', json_length(errors) - 1, '].message'))), null),
        `key`, fence, followers
   from holdfast_finished
+       force index (holdfast_finished_letters_idx)  -- when only_dead
  where true
    -- insert outcome_filter
    -- insert job_filter
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
  order by id
  limit :limit
    for update;
@@ -364,15 +432,25 @@ select :now, u.action, u.job_id, u.actor, u.detail
         actor longtext character set utf8mb4 path '$[2]', detail longtext character set utf8mb4 path '$[3]')) u;
 
 -- audit_list: read what was done by hand, the latest first.
+-- Differs: the index of times ends with the primary key; in any other order all lines would be sorted.
 select at, action, job_id, actor, detail
   from holdfast_audit
+       force index (holdfast_audit_at_idx)  -- when by_time
  where true
    and job_id = :job_id  -- when job_id
    and actor = :actor  -- when actor
    and at >= :since  -- when since
    and at < :before  -- when before
- order by at desc, job_id desc
+ order by at desc, id desc
  limit :limit;
+
+-- audit_horizon: tell when the line was written that has this many later ones.
+select at
+  from holdfast_audit force index (holdfast_audit_at_idx)
+ where true
+   and at < :before  -- when before
+ order by at desc
+ limit 1 offset :window;
 
 -- audit_prune: delete a chunk of lines about what was done by hand long ago.
 select id from holdfast_audit force index (holdfast_audit_at_idx)
@@ -384,8 +462,10 @@ delete a
   from json_table(:found, '$[*]' columns (id bigint path '$')) u
  straight_join holdfast_audit a force index (primary) on a.id = u.id;
 
--- audit_older: count the lines that audit_prune would delete.
-select count(*) from holdfast_audit where at < :now - interval :older_ms * 1000 microsecond;
+-- audit_older: count the lines that audit_prune would delete, no more than :most.
+select count(*)
+  from (select 1 from holdfast_audit where at < :now - interval :older_ms * 1000 microsecond
+         limit :most) c;
 
 -- pause_add: pause a queue or a kind, unless it is paused already.
 -- Differs: nothing returns what it wrote, so how many rows it wrote answers for it; here and in pause_remove.

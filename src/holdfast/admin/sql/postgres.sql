@@ -91,6 +91,47 @@ select id
        id
  limit 1;
 
+-- finished_horizon: name the finished job that has this many newer ones, or older ones without `newest`.
+-- With `only_dead`, among the dead letters; with `group`, among those of a group.
+select id
+  from holdfast_finished
+ where true
+   and outcome = 'dead'  -- when only_dead
+   and fingerprint = :group  -- when group
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
+ order by
+       id desc,  -- when newest
+       id
+ limit 1 offset :window;
+
+-- letters_list: read dead letters by id; the columns and the lines marked `when` as in jobs_list.
+select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload::text,
+       headers::text, progress::text, result::text, errors::text, date_part('epoch', available_at) * 1000000,
+       date_part('epoch', created_at) * 1000000, date_part('epoch', leased_at) * 1000000, null::float8, leased_by,
+       date_part('epoch', finished_at) * 1000000, fingerprint, replays, false, 0, null::text
+  from holdfast_finished
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
+ order by
+       id desc,  -- when newest
+       id
+ limit :limit;
+
+-- letters_count: count dead letters, no more than :most; the lines marked `when` as in jobs_list.
+select count(*)
+  from (select 1
+          from holdfast_finished
+         where true
+           -- insert outcome_filter
+           -- insert job_filter
+           and id < :older_than  -- when older_than
+           and id > :newer_than  -- when newer_than
+         limit :most) c;
+
 -- jobs_read: read jobs by their ids, live and finished, each as one JSON text with the columns of jobs_list.
 -- One text, because a connection of the application's may decode what else there is in a way of its own.
 select json_build_array(
@@ -127,6 +168,8 @@ select count(*)
          where true
            -- insert state_filter
            -- insert job_filter
+           and id < :older_than  -- when older_than
+           and id > :newer_than  -- when newer_than
          limit :most  -- when most
        ) c;
 
@@ -147,6 +190,24 @@ select kind, count(*)
          limit :limit) f
  group by kind;
 
+-- finished_latest: read the jobs of a queue that ended last with one outcome, the latest first; `when` as in jobs_list.
+-- They are among the latest :window ones.
+select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload::text,
+       headers::text, progress::text, result::text, errors::text, date_part('epoch', available_at) * 1000000,
+       date_part('epoch', created_at) * 1000000, date_part('epoch', leased_at) * 1000000, null::float8, leased_by,
+       date_part('epoch', finished_at) * 1000000, fingerprint, replays, false, 0, null::text
+  from holdfast_finished
+ where id = any (array(
+    select id from holdfast_finished
+     where outcome = :outcome and queue = :queue
+       and finished_at >= :finished_after::timestamptz  -- when finished_after
+     order by finished_at desc
+     limit :window))
+   -- insert outcome_filter
+   -- insert job_filter
+ order by finished_at desc
+ limit :limit;
+
 -- live_any: tell whether there is a live job.
 select 1 from holdfast_jobs limit 1;
 
@@ -164,7 +225,7 @@ select queue, count(*), (extract(epoch from :now - min(available_at)) * 1000000)
  order by 3 desc, 1;
 
 -- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
--- No more than :most of them are looked at.
+-- The flow says from which id on, so that no more than a number of them are looked at.
 select g.fingerprint, g.kind, g.count, g.queues, f.errors -> -1 ->> 'type', f.errors -> -1 ->> 'message',
        g.first_at, g.last_at, f.id
   from (select fingerprint, kind, count(*) as count, json_agg(distinct queue)::text as queues,
@@ -175,7 +236,8 @@ select g.fingerprint, g.kind, g.count, g.queues, f.errors -> -1 ->> 'type', f.er
                  where true
                    -- insert outcome_filter
                    -- insert job_filter
-                 limit :most) d
+                   and id > :newer_than  -- when newer_than
+               ) d
          group by fingerprint, kind
          order by count(*) desc, max(finished_at) desc
          limit :limit) g
@@ -280,6 +342,8 @@ select id, outcome, queue, kind, unique_key, attempts, replays, errors -> -1 ->>
  where true
    -- insert outcome_filter
    -- insert job_filter
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
  order by id
  limit :limit
    for update;
@@ -325,6 +389,14 @@ select at, action, job_id, actor, detail::text
  order by at desc, job_id desc
  limit :limit;
 
+-- audit_horizon: tell when the line was written that has this many later ones.
+select at
+  from holdfast_audit
+ where true
+   and at < :before  -- when before
+ order by at desc
+ limit 1 offset :window;
+
 -- audit_prune: delete a chunk of lines about what was done by hand long ago.
 delete from holdfast_audit
  where ctid = any (array(
@@ -335,8 +407,10 @@ delete from holdfast_audit
        for update skip locked))
 returning 1;
 
--- audit_older: count the lines that audit_prune would delete.
-select count(*) from holdfast_audit where at < :now - :older_ms::bigint * interval '1 millisecond';
+-- audit_older: count the lines that audit_prune would delete, no more than :most.
+select count(*)
+  from (select 1 from holdfast_audit where at < :now - :older_ms::bigint * interval '1 millisecond'
+         limit :most) c;
 
 -- pause_add: pause a queue or a kind, unless it is paused already.
 insert into holdfast_pauses (scope, name, since, paused_by, reason)

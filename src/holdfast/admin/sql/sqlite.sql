@@ -97,6 +97,52 @@ select id
        id
  limit 1;
 
+-- finished_horizon: name the finished job that has this many newer ones, or older ones without `newest`.
+-- With `only_dead`, among the dead letters; with `group`, among those of a group.
+-- Differs: there is no index of groups, so that of letters is gone through, whatever their groups. It is named, because
+-- SQLite would take holdfast_finished_age_idx, and sort; so it is in the queries below.
+select id
+  from holdfast_finished
+       indexed by holdfast_finished_letters_idx  -- when only_dead
+ where true
+   and outcome = 'dead'  -- when only_dead
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
+ order by
+       id desc,  -- when newest
+       id
+ limit 1 offset :window;
+
+-- letters_list: read dead letters by id; the columns and the lines marked `when` as in jobs_list.
+-- Differs: the index is named; see finished_horizon.
+select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+       progress, result, errors, available_at, created_at, leased_at, cast(null as integer), leased_by,
+       finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer), cast(null as text)
+  from holdfast_finished
+       indexed by holdfast_finished_letters_idx  -- when only_dead
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
+ order by
+       id desc,  -- when newest
+       id
+ limit :limit;
+
+-- letters_count: count dead letters, no more than :most; the lines marked `when` as in jobs_list.
+-- Differs: the index is named; see finished_horizon.
+select count(*)
+  from (select 1
+          from holdfast_finished
+               indexed by holdfast_finished_letters_idx  -- when only_dead
+         where true
+           -- insert outcome_filter
+           -- insert job_filter
+           and id < :older_than  -- when older_than
+           and id > :newer_than  -- when newer_than
+         limit :most) c;
+
 -- jobs_read: read jobs by their ids, live and finished, each as one JSON text with the columns of jobs_list.
 -- One text, because a connection of the application's may decode what else there is in a way of its own.
 -- Differs: a blob is what no text_factory decodes; JSON holds none, so what may be one, written by hand, is cast.
@@ -137,6 +183,8 @@ select count(*)
          where true
            -- insert state_filter
            -- insert job_filter
+           and id < :older_than  -- when older_than
+           and id > :newer_than  -- when newer_than
          limit :most  -- when most
        ) c;
 
@@ -157,6 +205,24 @@ select kind, count(*)
          limit :limit) f
  group by kind;
 
+-- finished_latest: read the jobs of a queue that ended last with one outcome, the latest first; `when` as in jobs_list.
+-- They are among the latest :window ones.
+-- Differs: times are numbers of microseconds.
+select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+       progress, result, errors, available_at, created_at, leased_at, cast(null as integer), leased_by,
+       finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer), cast(null as text)
+  from holdfast_finished
+ where id in (
+    select id from holdfast_finished
+     where outcome = :outcome and queue = :queue
+       and finished_at >= :finished_after  -- when finished_after
+     order by finished_at desc
+     limit :window)
+   -- insert outcome_filter
+   -- insert job_filter
+ order by finished_at desc
+ limit :limit;
+
 -- live_any: tell whether there is a live job.
 select 1 from holdfast_jobs limit 1;
 
@@ -175,7 +241,7 @@ select queue, count(*), :now - min(available_at)
  order by 3 desc, 1;
 
 -- dead_groups: group dead letters by kind and fingerprint, with the error of the latest; `when` as in jobs_list.
--- No more than :most of them are looked at.
+-- The flow says from which id on, so that no more than a number of them are looked at.
 -- Differs: no ordered aggregates; the time written with leading zeros puts the latest id at the end.
 select g.fingerprint, g.kind, g.count, g.queues, iif(json_valid(f.errors), json_extract(f.errors, '$[#-1].type'), null),
        iif(json_valid(f.errors), json_extract(f.errors, '$[#-1].message'), null),
@@ -185,10 +251,12 @@ select g.fingerprint, g.kind, g.count, g.queues, iif(json_valid(f.errors), json_
                substr(max(printf('%020d', finished_at) || id), 21) as latest
           from (select fingerprint, kind, queue, finished_at, id
                   from holdfast_finished
+                       indexed by holdfast_finished_letters_idx  -- when only_dead
                  where true
                    -- insert outcome_filter
                    -- insert job_filter
-                 limit :most) d
+                   and id > :newer_than  -- when newer_than
+               ) d
          group by fingerprint, kind
          order by count(*) desc, max(finished_at) desc
          limit :limit) g
@@ -276,9 +344,12 @@ select id, outcome, queue, kind, unique_key, attempts, replays,
        iif(json_valid(errors), json_extract(errors, '$[#-1].message'), null),
        key, cast(fence as integer), cast(followers as integer)
   from holdfast_finished
+       indexed by holdfast_finished_letters_idx  -- when only_dead
  where true
    -- insert outcome_filter
    -- insert job_filter
+   and id < :older_than  -- when older_than
+   and id > :newer_than  -- when newer_than
  order by id
  limit :limit;
 
@@ -320,6 +391,14 @@ select at, action, job_id, actor, detail
  order by at desc, job_id desc
  limit :limit;
 
+-- audit_horizon: tell when the line was written that has this many later ones.
+select at
+  from holdfast_audit
+ where true
+   and at < :before  -- when before
+ order by at desc
+ limit 1 offset :window;
+
 -- audit_prune: delete a chunk of lines about what was done by hand long ago.
 -- Differs: ctid is called rowid, and the list is a subquery.
 delete from holdfast_audit
@@ -330,8 +409,10 @@ delete from holdfast_audit
      limit :limit)
 returning 1;
 
--- audit_older: count the lines that audit_prune would delete.
-select count(*) from holdfast_audit where at < :now - :older_ms * 1000;
+-- audit_older: count the lines that audit_prune would delete, no more than :most.
+select count(*)
+  from (select 1 from holdfast_audit where at < :now - :older_ms * 1000
+         limit :most) c;
 
 -- pause_add: pause a queue or a kind, unless it is paused already.
 insert into holdfast_pauses (scope, name, since, paused_by, reason)

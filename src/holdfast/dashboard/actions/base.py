@@ -28,7 +28,10 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What an action would touch. fields: what the form says again. button: none means that there is nothing to do."""
+    """What an action would touch. fields: what the form says again. button: none means that there is nothing to do.
+
+    at_least: there may be more than `total`.
+    """
 
     title: str
     button: str = ""
@@ -36,6 +39,7 @@ class Preview:
     facts: Pairs = field(default_factory=Pairs)
     rows: list[JobView] = field(default_factory=list[JobView])
     total: int | None = None
+    at_least: bool = False
     notes: list[str] = field(default_factory=list[str])
     fields: Pairs = field(default_factory=Pairs)
     inputs: list[Input] = field(default_factory=list[Input])
@@ -44,14 +48,17 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an action came to. again: what the form of the next part says, where there is more to do."""
+    """What an action came to. again: what the form of the next part says, where there is more to do.
+
+    total: None where nobody knows how many there are.
+    """
 
     said: str
     details: list[str] = field(default_factory=list[str])
     links: Pairs = field(default_factory=Pairs)
     again: Pairs | None = None
     done: int = 0
-    total: int = 0
+    total: int | None = 0
 
 
 class Deed(NamedTuple):

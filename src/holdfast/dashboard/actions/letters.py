@@ -14,6 +14,7 @@ from holdfast.dashboard.talk import Talk, act_all, look
 from holdfast.dashboard.visit import Visit
 from holdfast.life.letters import discard_all, replay_all
 from holdfast.life.listing import Wanted
+from holdfast.observe import COUNTED
 from holdfast.values.words import plural
 
 # What one form does: about a second's work on the slowest of the databases.
@@ -41,7 +42,8 @@ def _preview(visit: Visit, verb: str) -> Talk[Preview]:
     if verb == "replay":
         foreseen = yield from look(place.store, place.desk.replay(wanted, min(total, SAMPLE), visit.actor, True))
         notes = list(foreseen.reasons.values())
-    count = plural(total, "dead letter")
+    cut = _is_cut(place, total)
+    count = plural(COUNTED, "dead letter") + " or more" if cut else plural(total, "dead letter")
     words = {
         "replay": "They go back to their queue, due now, with no attempts counted; their errors are kept.",
         "discard": "They are deleted for good. The audit keeps kind, queue and last error of each.",
@@ -52,7 +54,8 @@ def _preview(visit: Visit, verb: str) -> Talk[Preview]:
         f"{verb.capitalize()} {count}",
         words[verb],
         rows=shown.rows,
-        total=total,
+        total=COUNTED if cut else total,
+        at_least=cut,
         notes=notes,
         fields=fields,
         danger=verb == "discard",
@@ -63,11 +66,12 @@ def replay(visit: Visit) -> Talk[Outcome]:
     place, wanted = _meant(visit)
     place.desk.require("replay")
     total, done, stay = (visit.said.number(name) for name in ("total", "done", "stay"))
-    part = min(PART, total - done - stay)
+    cut = _is_cut(place, total)
+    part = PART if cut else min(PART, total - done - stay)
     answer = yield from act_all(place.store, replay_all(place.desk, wanted, part, visit.actor, stay=stay))
     done, stays = done + len(answer.ids), max(stay, len(answer.conflicts))
     moved = bool(answer.ids) or stays > stay
-    more = moved and done + stays < total
+    more = moved and (cut or done + stays < total)
     fields = [*again(visit), ("as_of", visit.said.one("as_of")), ("total", str(total))]
     return Outcome(
         f"{plural(done, 'dead letter')} replayed",
@@ -75,7 +79,7 @@ def replay(visit: Visit) -> Talk[Outcome]:
         _links(visit, place, wanted),
         [*fields, ("done", str(done)), ("stay", str(stays))] if more else None,
         done + stays,
-        total,
+        None if cut else total,
     )
 
 
@@ -83,12 +87,19 @@ def discard(visit: Visit) -> Talk[Outcome]:
     place, wanted = _meant(visit)
     place.desk.require("discard")
     total, done = visit.said.number("total"), visit.said.number("done")
-    gone = yield from act_all(place.store, discard_all(place.desk, wanted, min(PART, total - done), visit.actor))
+    cut = _is_cut(place, total)
+    part = PART if cut else min(PART, total - done)
+    gone = yield from act_all(place.store, discard_all(place.desk, wanted, part, visit.actor))
     done += len(gone)
     fields = [*again(visit), ("as_of", visit.said.one("as_of")), ("total", str(total)), ("done", str(done))]
-    more = bool(gone) and done < total
+    more = bool(gone) and (cut or done < total)
     said_so = f"{plural(done, 'dead letter')} discarded"
-    return Outcome(said_so, [], _links(visit, place, wanted), fields if more else None, done, total)
+    return Outcome(said_so, [], _links(visit, place, wanted), fields if more else None, done, None if cut else total)
+
+
+def _is_cut(place: Place, total: int) -> bool:
+    """Tell whether there may be more: our own are counted no further than to a limit, and their time says which."""
+    return not place.name and total > COUNTED
 
 
 def _meant(visit: Visit) -> tuple[Place, Wanted]:

@@ -10,13 +10,13 @@ import msgspec
 
 from holdfast.context import Context
 from holdfast.errors import ConfigError
-from holdfast.flow import Flow, Series, arun_series, in_chunks, run_series
+from holdfast.flow import Flow
 from holdfast.foreign.airlock import dead
 from holdfast.foreign.airlock import flows as airlock
 from holdfast.foreign.airlock.desk import AirlockDesk
 from holdfast.foreign.airlock.flows import AirlockTables
 from holdfast.foreign.airlock.messages import ANY_TYPE, Takes
-from holdfast.foreign.source import ForeignHandler, ForeignSource
+from holdfast.foreign.source import ForeignHandler, PrunedSource
 from holdfast.life.source import Renewed, Settled, Source, complete_each
 from holdfast.outbox import Pattern, Route
 from holdfast.sinks import Sink
@@ -29,8 +29,6 @@ from holdfast.values.rows import Completion, End, Lease
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-PRUNE_CHUNK_ROWS = 1000
 
 
 class AirlockRoute(ForeignHandler[[], Any]):
@@ -48,8 +46,10 @@ class AirlockRoute(ForeignHandler[[], Any]):
         self.timeout = seconds(route.timeout, "timeout")
 
 
-class AirlockOutbox(ForeignSource):
+class AirlockOutbox(PrunedSource):
     """The outbox table of Airlock's producers in Node: serve its events (`handler`), see to its dead letters."""
+
+    prune_chunk_rows = 1000
 
     def __init__(self, context: Context, name: str, tables: AirlockTables, store: Store | None = None) -> None:
         super().__init__(context, name, store)
@@ -138,17 +138,8 @@ class AirlockOutbox(ForeignSource):
         """The async twin of `discard`."""
         await self._arun(dead.discard(self.tables, parse_id(message_id)))
 
-    def prune(self, older: Duration) -> int:
-        """Delete messages that were processed longer ago, and return how many; each chunk commits by itself."""
-        return run_series(self._pruning(older), self._run)
-
-    async def aprune(self, older: Duration) -> int:
-        """The async twin of `prune`."""
-        return await arun_series(self._pruning(older), self._arun)
-
-    def _pruning(self, older: Duration) -> Series[int]:
-        age = timedelta(seconds=seconds(older, "older"))
-        return in_chunks(dead.prune(self.tables, age, limit=PRUNE_CHUNK_ROWS), PRUNE_CHUNK_ROWS)
+    def _prune_chunk(self, age: timedelta, limit: int) -> Flow[int]:
+        return dead.prune(self.tables, age, limit=limit)
 
     @property
     def desk(self) -> AirlockDesk:

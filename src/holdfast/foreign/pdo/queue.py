@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
 from holdfast.context import Context
-from holdfast.flow import Flow, Series, arun_series, in_chunks, run_series
+from holdfast.flow import Flow
 from holdfast.foreign.pdo import dead as pdo_dead
 from holdfast.foreign.pdo import flows as pdo
 from holdfast.foreign.pdo.desk import PdoDesk
 from holdfast.foreign.pdo.flows import PdoTables, Stamps
-from holdfast.foreign.source import ForeignHandler, ForeignSource
+from holdfast.foreign.source import ForeignHandler, PrunedSource
 from holdfast.life.source import Renewed, Settled, Source, complete_each
 from holdfast.store import Store
 from holdfast.values.options import HandlerOptions, text
@@ -22,11 +22,11 @@ from holdfast.values.rows import Completion, End, Lease
 P = ParamSpec("P")
 R = TypeVar("R")
 
-PRUNE_CHUNK_ROWS = 500
 
-
-class PdoQueue(ForeignSource):
+class PdoQueue(PrunedSource):
     """The queue tables of PHP programs: serve their messages (`handler`) and send them some (`publish`)."""
+
+    prune_chunk_rows = 500
 
     def __init__(
         self, context: Context, name: str, tables: PdoTables, queues: Sequence[str], store: Store | None = None
@@ -127,17 +127,8 @@ class PdoQueue(ForeignSource):
         """The async twin of `discard`."""
         await self._arun(pdo_dead.discard(self.tables, failed_id))
 
-    def prune(self, older: Duration) -> int:
-        """Delete dead letters older than `older` and return how many; each chunk commits by itself."""
-        return run_series(self._pruning(older), self._run)
-
-    async def aprune(self, older: Duration) -> int:
-        """The async twin of `prune`."""
-        return await arun_series(self._pruning(older), self._arun)
-
-    def _pruning(self, older: Duration) -> Series[int]:
-        age = timedelta(seconds=seconds(older, "older"))
-        return in_chunks(pdo_dead.prune(self.tables, age, limit=PRUNE_CHUNK_ROWS), PRUNE_CHUNK_ROWS)
+    def _prune_chunk(self, age: timedelta, limit: int) -> Flow[int]:
+        return pdo_dead.prune(self.tables, age, limit=limit)
 
     @property
     def desk(self) -> PdoDesk:

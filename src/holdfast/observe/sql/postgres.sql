@@ -75,12 +75,20 @@ select kind, count(*), (extract(epoch from :now - min(available_at)) * 1000000):
          limit :limit) d
  group by kind;
 
--- depth_later: count the jobs of one level that are due later.
-select count(*)
-  from (select 1
-          from holdfast_jobs
-         where state = 'pending' and queue = :queue and priority = :level and available_at > :now
-         limit :limit) d;
+-- depth_of: count the jobs of one level that are due or due later, and tell how long the first has been due, in µs.
+-- One statement for all of that: there may be thousands of levels.
+select due.jobs, due.age, later.jobs
+  from (select count(*) as jobs, (extract(epoch from :now - min(available_at)) * 1000000)::bigint as age
+          from (select available_at
+                  from holdfast_jobs
+                 where state = 'pending' and queue = :queue and priority = :level and available_at <= :now
+                 order by available_at
+                 limit :limit) d) due,
+       (select count(*) as jobs
+          from (select 1
+                  from holdfast_jobs
+                 where state = 'pending' and queue = :queue and priority = :level and available_at > :now
+                 limit :limit) l) later;
 
 -- depth_leased: count leased jobs by queue.
 select queue, count(*)

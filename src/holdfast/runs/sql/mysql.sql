@@ -102,7 +102,7 @@ on duplicate key update run_key = holdfast_runs.run_key;
 
 -- runs_find: read the runs that have these keys, with the place of each in the batch.
 -- Differs: a locking read: in a caller's REPEATABLE READ it sees what was committed since that began.
-select u.n, r.id, r.digest, r.outcome
+select u.n, r.id, r.digest, r.outcome, r.parent_id
   from json_table(:batch, '$[*]' columns (
         n for ordinality, workflow varchar(100) character set utf8mb4 collate holdfast_text path '$[0]',
         run_key varchar(300) character set utf8mb4 collate holdfast_text path '$[1]')) u
@@ -181,6 +181,24 @@ select r.id, r.parent_id, r.parent_key, f.outcome, f.result
                     where s.run_id = r.parent_id and s.kind = 'child' and s.`key` = r.parent_key)
  order by r.id;
 
+-- runs_adopt: make runs that were started by themselves the children of one that asks for them.
+update json_table(:batch, '$[*]' columns (
+        id char(36) character set ascii collate ascii_bin path '$[0]',
+        parent_id char(36) character set ascii collate ascii_bin path '$[1]',
+        parent_key varchar(300) character set utf8mb4 path '$[2]')) u
+ straight_join holdfast_runs r force index (primary) on r.id = u.id
+   set r.parent_id = u.parent_id, r.parent_key = u.parent_key
+ where r.parent_id is null;
+
+-- runs_ends: read how these children ended, where it is not in their parents' inboxes.
+select r.id, r.parent_id, r.parent_key, f.outcome, f.result
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_runs r force index (primary) on r.id = u.id
+ straight_join holdfast_finished f force index (primary) on f.id = r.id
+ where r.outcome is not null and coalesce(f.followers, 0) & 64 = 0
+   and not exists (select 1 from holdfast_signals s where s.id = r.id)
+ order by r.id;
+
 -- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
 update holdfast_runs
    set stuck = :reason, stuck_at = case when :reason is null then null else coalesce(stuck_at, :now) end
@@ -203,16 +221,29 @@ select u.id, u.run_id, u.name, u.payload, :told, :now
         payload longtext character set utf8mb4 path '$[3]')) u
 on duplicate key update id = holdfast_signals.id;
 
--- signals_next: read what a run has got by these names, in the order in which it was sent.
+-- signals_next: read the oldest that a run has got by a name.
 select id, name, payload
-  from holdfast_signals
- where run_id = :id
-   and name in (
-       select u.name
-         from json_table(:names, '$[*]' columns (
-               name varchar(310) character set utf8mb4 collate holdfast_text path '$')) u)
+  from holdfast_signals force index (holdfast_signals_run_idx)
+ where run_id = :id and name = :name
  order by created_at, id
  limit :limit;
+
+-- signals_first: read the oldest that a run has got by each of these names.
+-- Differs: MariaDB has no lateral joins. The order names the whole index: else MySQL sorts all that has the name.
+select s.id, s.name, s.payload
+  from json_table(:names, '$[*]' columns (
+        name varchar(310) character set utf8mb4 collate holdfast_text path '$')) u
+ straight_join holdfast_signals s force index (primary)
+    on s.id = (select o.id
+                 from holdfast_signals o force index (holdfast_signals_run_idx)
+                where o.run_id = :id and o.name = u.name
+                order by o.run_id, o.name, o.created_at, o.id
+                limit 1);
+
+-- signals_read: read what is in inboxes under these ids.
+select s.id, s.payload
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_signals s force index (primary) on s.id = u.id;
 
 -- signals_drop: delete what a run has taken.
 delete s
@@ -231,14 +262,26 @@ update json_table(:batch, '$[*]' columns (
  straight_join holdfast_signals s force index (holdfast_signals_run_idx) on s.run_id = u.id
    set s.run_id = u.next;
 
--- signals_named: read by which names there is something for runs, with what each waits for.
-select distinct s.run_id, s.name, j.waits_for
+-- signals_there: tell for which of these runs and names there is something.
+-- Differs: MariaDB has no lateral joins. With exists instead, both might read the inboxes first, and all of them.
+select u.run_id, u.name
+  from json_table(:batch, '$[*]' columns (
+        run_id char(36) character set ascii collate ascii_bin path '$[0]',
+        name varchar(310) character set utf8mb4 collate holdfast_text path '$[1]')) u
+ where (select 1
+          from holdfast_signals s force index (holdfast_signals_run_idx)
+         where s.run_id = u.run_id and s.name = u.name
+         limit 1) = 1;
+
+-- runs_waits: read what runs wait for that are locked and that nobody holds.
+-- It sees them as they are: nothing is locked in REPEATABLE READ (`run_free`), and then nobody is told here.
+select j.id, j.waits_for
   from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
- straight_join holdfast_signals s force index (holdfast_signals_run_idx) on s.run_id = u.id
- straight_join holdfast_jobs j force index (primary) on j.id = u.id;
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ where j.state <> 'leased' and j.waits_for is not null;
 
 -- signals_untold: read signals of which nobody has told the run.
-select id, run_id from holdfast_signals where told = 0 order by created_at limit :limit;
+select id, run_id, name from holdfast_signals where told = 0 order by created_at limit :limit;
 
 -- signals_told: note that runs were told of signals.
 update json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
@@ -275,10 +318,8 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
    and r.workflow = :workflow  -- when workflow
    and r.parent_id = :parent  -- when parent
    and coalesce(j.kind, f.kind) = :kind  -- when kind
-   and coalesce(j.state, f.outcome, r.outcome) in (:states)  -- when states
    and r.outcome = :outcome  -- when outcome
    and r.stuck_at is not null  -- when stuck
-   and j.waits_for like concat('%', :waits_for, '%')  -- when waits_for
    -- when attribute:
    and exists (select 1 from holdfast_attributes a
                 where a.run_id = r.id and a.name = :attribute and a.value = :value)
@@ -287,12 +328,36 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
  order by r.id desc
  limit :limit;
 
+-- runs_live: read runs whose jobs are live, as runs_list. By the jobs: runs that are over may be very many.
+-- Differs: the order of the tables is said.
+select r.id, r.workflow, r.run_key, j.kind, j.state, j.waits_for, r.stuck, r.parent_id, r.created_at,
+       r.ended_at, j.attempts, j.available_at, r.stuck_at
+  from holdfast_jobs j force index (primary)
+ straight_join holdfast_runs r force index (primary) on r.id = j.id
+ where j.followers is not null and j.followers & 128 <> 0
+   and r.workflow = :workflow  -- when workflow
+   and r.parent_id = :parent  -- when parent
+   -- when attribute:
+   and exists (select 1 from holdfast_attributes a
+                where a.run_id = r.id and a.name = :attribute and a.value = :value)
+   -- end
+   and j.state in (:states)  -- when states
+   and j.kind = :kind  -- when kind
+   and j.waits_for like concat('%', :waits_for, '%')  -- when waits_for
+   and j.id < :older_than  -- when older_than
+ order by j.id desc
+ limit :limit;
+
 -- runs_long: read runs that are not over and whose journal has become long, with the number of its rows.
+-- By their live jobs: those that are over may be very many.
+-- Differs: the order of the tables is said.
 -- Places may be left out, so that the last one is at least that number: rows are counted where it is high enough only.
 select id, run_key, number
   from (select r.id as id, r.run_key, (select count(*) from holdfast_steps s where s.run_id = r.id) as number
-          from holdfast_runs r
-         where r.outcome is null and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)) d
+          from holdfast_jobs j
+ straight_join holdfast_runs r on r.id = j.id
+         where j.followers is not null and j.followers & 128 <> 0 and r.outcome is null
+           and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)) d
  where number > :rows
  order by id
  limit :limit;

@@ -102,7 +102,7 @@ on conflict do nothing
 returning id::text;
 
 -- runs_find: read the runs that have these keys, with the place of each in the batch.
-select u.n, r.id::text, r.digest, r.outcome
+select u.n, r.id::text, r.digest, r.outcome, r.parent_id::text
   from unnest(:workflow::text[], :run_key::text[]) with ordinality as u (workflow, run_key, n)
   join holdfast_runs r on r.run_key = u.run_key and r.workflow = u.workflow;
 
@@ -163,6 +163,21 @@ select r.id::text, r.parent_id::text, r.parent_key, f.outcome, f.result::text
                     where s.run_id = r.parent_id and s.kind = 'child' and s.key = r.parent_key)
  order by r.id;
 
+-- runs_adopt: make runs that were started by themselves the children of one that asks for them.
+update holdfast_runs r
+   set parent_id = u.parent_id, parent_key = u.parent_key
+  from unnest(:id::text::uuid[], :parent_id::text::uuid[], :parent_key::text[]) as u (id, parent_id, parent_key)
+ where r.id = u.id and r.parent_id is null;
+
+-- runs_ends: read how these children ended, where it is not in their parents' inboxes.
+select r.id::text, r.parent_id::text, r.parent_key, f.outcome, f.result::text
+  from holdfast_runs r
+  join holdfast_finished f on f.id = r.id
+ where r.id = any ((select :ids::text::uuid[])::uuid[]) and r.outcome is not null
+   and coalesce(f.followers, 0) & 64 = 0
+   and not exists (select 1 from holdfast_signals s where s.id = r.id)
+ order by r.id;
+
 -- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
 update holdfast_runs
    set stuck = :reason::text, stuck_at = case when :reason::text is null then null else coalesce(stuck_at, c.now) end
@@ -183,12 +198,25 @@ select u.id, u.run_id, u.name, u.payload, :told, :now
        as u (id, run_id, name, payload)
 on conflict do nothing;
 
--- signals_next: read what a run has got by these names, in the order in which it was sent.
+-- signals_next: read the oldest that a run has got by a name.
 select id::text, name, payload
   from holdfast_signals
- where run_id = :id::text::uuid and name = any (:names::text[])
+ where run_id = :id::text::uuid and name = :name::text
  order by created_at, id
  limit :limit;
+
+-- signals_first: read the oldest that a run has got by each of these names.
+select s.id, u.name, s.payload
+  from unnest(:names::text[]) as u (name)
+ cross join lateral (
+       select o.id::text as id, o.payload
+         from holdfast_signals o
+        where o.run_id = :id::text::uuid and o.name = u.name
+        order by o.created_at, o.id
+        limit 1) s;
+
+-- signals_read: read what is in inboxes under these ids.
+select id::text, payload from holdfast_signals where id = any ((select :ids::text::uuid[])::uuid[]);
 
 -- signals_drop: delete what a run has taken.
 delete from holdfast_signals where id = any ((select :ids::text::uuid[])::uuid[]);
@@ -204,14 +232,19 @@ update holdfast_signals s
   from unnest(:id::text::uuid[], :next::text::uuid[]) as u (id, next)
  where s.run_id = u.id;
 
--- signals_named: read by which names there is something for runs, with what each waits for.
-select distinct s.run_id::text, s.name, j.waits_for
-  from holdfast_signals s
-  join holdfast_jobs j on j.id = s.run_id
- where s.run_id = any ((select :ids::text::uuid[])::uuid[]);
+-- signals_there: tell for which of these runs and names there is something.
+select u.run_id::text, u.name
+  from unnest(:run_id::text::uuid[], :name::text[]) as u (run_id, name)
+ cross join lateral (
+       select 1 from holdfast_signals s where s.run_id = u.run_id and s.name = u.name limit 1) f;
+
+-- runs_waits: read what runs wait for that are locked and that nobody holds.
+select id::text, waits_for
+  from holdfast_jobs
+ where id = any ((select :ids::text::uuid[])::uuid[]) and state <> 'leased' and waits_for is not null;
 
 -- signals_untold: read signals of which nobody has told the run.
-select id::text, run_id::text from holdfast_signals where told = 0 order by created_at limit :limit;
+select id::text, run_id::text, name from holdfast_signals where told = 0 order by created_at limit :limit;
 
 -- signals_told: note that runs were told of signals.
 update holdfast_signals set told = 1 where id = any ((select :ids::text::uuid[])::uuid[]);
@@ -243,10 +276,8 @@ select r.id::text, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.s
    and r.workflow = :workflow  -- when workflow
    and r.parent_id = :parent::text::uuid  -- when parent
    and coalesce(j.kind, f.kind) = :kind  -- when kind
-   and coalesce(j.state, f.outcome, r.outcome) = any (:states::text[])  -- when states
    and r.outcome between :outcome and :outcome  -- when outcome
    and r.stuck_at is not null  -- when stuck
-   and j.waits_for like '%' || :waits_for || '%'  -- when waits_for
    -- when attribute:
    and exists (select 1 from holdfast_attributes a
                 where a.run_id = r.id and a.name = :attribute and a.value = :value)
@@ -257,12 +288,39 @@ select r.id::text, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.s
        r.id desc
  limit :limit;
 
+-- runs_live: read runs whose jobs are live, as runs_list. By the jobs: runs that are over may be very many.
+-- Apart from the runs, so that the planner begins with the jobs.
+select r.id::text, r.workflow, r.run_key, j.kind, j.state, j.waits_for, r.stuck, r.parent_id::text, r.created_at,
+       r.ended_at, j.attempts, j.available_at, r.stuck_at
+  from (select id, kind, state, waits_for, attempts, available_at
+          from holdfast_jobs j
+         where followers is not null and followers & 128 <> 0
+           and j.state = any (:states::text[])  -- when states
+           and kind = :kind  -- when kind
+           and j.waits_for like '%' || :waits_for || '%'  -- when waits_for
+           and id < :older_than::text::uuid  -- when older_than
+         order by id desc
+        offset 0) j
+  join holdfast_runs r on r.id = j.id
+ where true
+   and r.workflow = :workflow  -- when workflow
+   and r.parent_id = :parent::text::uuid  -- when parent
+   -- when attribute:
+   and exists (select 1 from holdfast_attributes a
+                where a.run_id = r.id and a.name = :attribute and a.value = :value)
+   -- end
+ order by j.id desc
+ limit :limit;
+
 -- runs_long: read runs that are not over and whose journal has become long, with the number of its rows.
+-- By their live jobs: those that are over may be very many.
 -- Places may be left out, so that the last one is at least that number: rows are counted where it is high enough only.
 select id, run_key, number
   from (select r.id::text as id, r.run_key, (select count(*) from holdfast_steps s where s.run_id = r.id) as number
-          from holdfast_runs r
-         where r.outcome is null and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)) d
+          from holdfast_jobs j
+          join holdfast_runs r on r.id = j.id
+         where j.followers is not null and j.followers & 128 <> 0 and r.outcome is null
+           and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)) d
  where number > :rows
  order by id
  limit :limit;

@@ -78,7 +78,7 @@ on conflict do nothing;
 
 -- runs_find: read the runs that have these keys, with the place of each in the batch.
 -- Differs: the batch is JSON, whose places count from 0.
-select u.key + 1, r.id, r.digest, r.outcome
+select u.key + 1, r.id, r.digest, r.outcome, r.parent_id
   from json_each(:batch) u
   join holdfast_runs r on r.run_key = u.value ->> 1 and r.workflow = u.value ->> 0;
 
@@ -142,6 +142,20 @@ select r.id, r.parent_id, r.parent_key, f.outcome, f.result
                     where s.run_id = r.parent_id and s.kind = 'child' and s.key = r.parent_key)
  order by r.id;
 
+-- runs_adopt: make runs that were started by themselves the children of one that asks for them.
+-- Differs: run once per row.
+-- bind: rows
+update holdfast_runs set parent_id = :parent_id, parent_key = :parent_key where id = :id and parent_id is null;
+
+-- runs_ends: read how these children ended, where it is not in their parents' inboxes.
+select r.id, r.parent_id, r.parent_key, f.outcome, f.result
+  from holdfast_runs r
+  join holdfast_finished f on f.id = r.id
+ where r.id in (select value from json_each(:ids)) and r.outcome is not null
+   and coalesce(f.followers, 0) & 64 = 0
+   and not exists (select 1 from holdfast_signals s where s.id = r.id)
+ order by r.id;
+
 -- run_stuck: note why a held run cannot go on, or that it can; since when stays as it was.
 -- Differs: PostgreSQL's has a form that Citus takes.
 update holdfast_runs
@@ -162,12 +176,26 @@ insert into holdfast_signals (id, run_id, name, payload, told, created_at)
 values (:id, :run_id, :name, :payload, :told, :now)
 on conflict do nothing;
 
--- signals_next: read what a run has got by these names, in the order in which it was sent.
+-- signals_next: read the oldest that a run has got by a name.
 select id, name, payload
   from holdfast_signals
- where run_id = :id and name in (select value from json_each(:names))
+ where run_id = :id and name = :name
  order by created_at, id
  limit :limit;
+
+-- signals_first: read the oldest that a run has got by each of these names.
+-- Differs: SQLite has no lateral joins.
+select s.id, s.name, s.payload
+  from json_each(:names) u
+ cross join holdfast_signals s
+    on s.id = (select o.id
+                 from holdfast_signals o
+                where o.run_id = :id and o.name = u.value
+                order by o.created_at, o.id
+                limit 1);
+
+-- signals_read: read what is in inboxes under these ids.
+select id, payload from holdfast_signals where id in (select value from json_each(:ids));
 
 -- signals_drop: delete what a run has taken.
 delete from holdfast_signals where id in (select value from json_each(:ids));
@@ -182,14 +210,19 @@ select 1 from holdfast_steps where run_id = :run and ref = :id;
 -- bind: rows
 update holdfast_signals set run_id = :next where run_id = :id;
 
--- signals_named: read by which names there is something for runs, with what each waits for.
-select distinct s.run_id, s.name, j.waits_for
-  from holdfast_signals s
-  join holdfast_jobs j on j.id = s.run_id
- where s.run_id in (select value from json_each(:ids));
+-- signals_there: tell for which of these runs and names there is something.
+-- Differs: the batch is JSON; SQLite has no lateral joins.
+select u.value ->> 0, u.value ->> 1
+  from json_each(:batch) u
+ where exists (select 1 from holdfast_signals s where s.run_id = u.value ->> 0 and s.name = u.value ->> 1);
+
+-- runs_waits: read what runs wait for that nobody holds.
+select id, waits_for
+  from holdfast_jobs
+ where id in (select value from json_each(:ids)) and state <> 'leased' and waits_for is not null;
 
 -- signals_untold: read signals of which nobody has told the run.
-select id, run_id from holdfast_signals where told = 0 order by created_at limit :limit;
+select id, run_id, name from holdfast_signals where told = 0 order by created_at limit :limit;
 
 -- signals_told: note that runs were told of signals.
 update holdfast_signals set told = 1 where id in (select value from json_each(:ids));
@@ -209,10 +242,12 @@ select run_id, name, value
 -- runs_list: read runs with the state of their jobs, the newest first.
 -- An outcome is asked for as a range and leads the order, which only holdfast_runs_outcome_idx has then. Were it one
 -- value, the planner might walk over all runs by their id instead, in the hope of a match before long.
+-- Differs: the index of stuck runs is named; SQLite would walk over all runs by their id.
 select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
        j.waits_for, r.stuck, r.parent_id, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
        j.available_at, r.stuck_at
   from holdfast_runs r
+       indexed by holdfast_runs_stuck_idx  -- when stuck
   left join holdfast_jobs j on j.id = r.id
   left join holdfast_finished f on f.id = r.id
  where true
@@ -221,10 +256,8 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
    and r.workflow = :workflow  -- when workflow
    and r.parent_id = :parent  -- when parent
    and coalesce(j.kind, f.kind) = :kind  -- when kind
-   and coalesce(j.state, f.outcome, r.outcome) in (select value from json_each(:states))  -- when states
    and r.outcome between :outcome and :outcome  -- when outcome
    and r.stuck_at is not null  -- when stuck
-   and j.waits_for like '%' || :waits_for || '%'  -- when waits_for
    -- when attribute:
    and exists (select 1 from holdfast_attributes a
                 where a.run_id = r.id and a.name = :attribute and a.value = :value)
@@ -235,12 +268,36 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
        r.id desc
  limit :limit;
 
+-- runs_live: read runs whose jobs are live, as runs_list. By the jobs: runs that are over may be very many.
+-- Differs: the order of the tables is said.
+select r.id, r.workflow, r.run_key, j.kind, j.state, j.waits_for, r.stuck, r.parent_id, r.created_at,
+       r.ended_at, j.attempts, j.available_at, r.stuck_at
+  from holdfast_jobs j
+ cross join holdfast_runs r on r.id = j.id
+ where j.followers is not null and j.followers & 128 <> 0
+   and r.workflow = :workflow  -- when workflow
+   and r.parent_id = :parent  -- when parent
+   -- when attribute:
+   and exists (select 1 from holdfast_attributes a
+                where a.run_id = r.id and a.name = :attribute and a.value = :value)
+   -- end
+   and j.state in (select value from json_each(:states))  -- when states
+   and j.kind = :kind  -- when kind
+   and j.waits_for like '%' || :waits_for || '%'  -- when waits_for
+   and j.id < :older_than  -- when older_than
+ order by j.id desc
+ limit :limit;
+
 -- runs_long: read runs that are not over and whose journal has become long, with the number of its rows.
+-- By their live jobs: those that are over may be very many.
+-- Differs: the order of the tables is said.
 -- Places may be left out, so that the last one is at least that number: rows are counted where it is high enough only.
 select id, run_key, number
   from (select r.id as id, r.run_key, (select count(*) from holdfast_steps s where s.run_id = r.id) as number
-          from holdfast_runs r
-         where r.outcome is null and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)) d
+          from holdfast_jobs j
+    cross join holdfast_runs r on r.id = j.id
+         where j.followers is not null and j.followers & 128 <> 0 and r.outcome is null
+           and exists (select 1 from holdfast_steps s where s.run_id = r.id and s.seq > :rows)) d
  where number > :rows
  order by id
  limit :limit;

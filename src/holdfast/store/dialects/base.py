@@ -28,7 +28,7 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 
 # What marks a handler's transaction.
 MARK = "holdfast_lent"
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 # How the URLs of each database begin; `values/urls.py` also finds them in texts.
 SCHEMES = {"postgres": ("postgresql", "postgres"), "mysql": ("mysql", "mariadb"), "sqlite": ("sqlite",)}
 
@@ -114,6 +114,8 @@ class Dialect(ABC):
     keeps_dead_rows: ClassVar[bool] = False
     # Whether an enqueue can wait for the others of its key, so that jobs come in the order of commits.
     orders_commits: ClassVar[bool] = False
+    # Whether a read of ours in a caller's transaction leaves what the caller's own reads see as it is.
+    reads_aside: ClassVar[bool] = True
     # True where the driver has no arrays: a list becomes a parameter for each item, as `in (:kinds)` wants them.
     spreads_lists: ClassVar[bool] = False
     # False where each statement that changes a table commits by itself: a migration that fails leaves what ran before.

@@ -50,6 +50,10 @@ select :now;
 -- shard_map_read: read which shard this is, and the map of all of them.
 select number, map, set_at, :now from holdfast_shard_map where one = 1;
 
+-- shard_map_allowed: tell whether this role may read it, and whether it is there.
+-- Differs: there are no rights.
+select 1;
+
 -- shard_map_in_use: tell whether there are live jobs of keys.
 select exists (select 1 from holdfast_jobs where bucket is not null);
 

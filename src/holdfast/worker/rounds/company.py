@@ -6,6 +6,7 @@ Each worker looks soon after its start, and one of them for all from then on.
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 from holdfast import events
@@ -18,6 +19,8 @@ from holdfast.worker.rounds.base import Round, RoundContext, jittered
 
 # Not at once: of workers that start together, each is to find the others in the registry.
 FIRST_LOOK_SECONDS = 2.0
+# Each takes a statement or more. Where a worker serves more queues, a look is at some of them, others each time.
+QUEUES_OF_A_LOOK = 100
 
 
 class Company(Round):
@@ -46,10 +49,13 @@ class Company(Round):
     async def run(self) -> None:
         first = self._is_first_turn
         mine: dict[str, Any] = decode_value(self.context.describe())
-        lacking = [one for one in await self._due(mine["queues"]) if one.kind not in mine["kinds"]]
+        queues = mine["queues"]
+        if len(queues) > QUEUES_OF_A_LOOK:
+            queues = random.sample(queues, QUEUES_OF_A_LOOK)
+        lacking = [one for one in await self._due(queues) if one.kind not in mine["kinds"]]
         # The registry is read where it has something to say.
         alive = await self._alive() if first or lacking else []
-        self._tell_of_unhandled(lacking, alive)
+        self._tell_of_unhandled(queues, lacking, alive)
         if first:
             self._tell_of_strangers(mine, alive)
         self._is_first_turn = False
@@ -61,14 +67,14 @@ class Company(Round):
         known = await self.context.patience.outlive(registry.workers())
         return [worker for worker in known if registry.status_of(worker) == "alive"]
 
-    def _tell_of_unhandled(self, lacking: list[DueKind], alive: list[WorkerInfo]) -> None:
+    def _tell_of_unhandled(self, queues: list[str], lacking: list[DueKind], alive: list[WorkerInfo]) -> None:
         served = registry.served(alive)
         unserved = [one for one in lacking if not {one.kind, ANY_KIND} & served.get(one.queue, set())]
         found = {(one.queue, one.kind): one for one in unserved}
         for where in sorted(found.keys() - self._told):
             self.context.emit(events.KindUnhandled(self.context.worker, *found[where]))
         # What is there again after it was gone is told again.
-        self._told = set(found)
+        self._told = {where for where in self._told if where[0] not in queues} | set(found)
 
     def _tell_of_strangers(self, mine: dict[str, Any], alive: list[WorkerInfo]) -> None:
         """Tell of each other application once, whatever the number of its workers."""

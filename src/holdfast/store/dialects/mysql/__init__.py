@@ -108,6 +108,8 @@ class Mysql(Dialect):
     spreads_lists: ClassVar[bool] = True
     keeps_dead_rows: ClassVar[bool] = True
     migrates_as_one: ClassVar[bool] = False
+    # The first plain read of a transaction decides what all later ones in it see.
+    reads_aside: ClassVar[bool] = False
     # One of the same name takes the place of the older.
     next_savepoint: ClassVar[tuple[str, ...]] = ("savepoint holdfast_job",)
     own_now: ClassVar[str] = "utc_timestamp(6)"

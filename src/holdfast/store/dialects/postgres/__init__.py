@@ -311,7 +311,11 @@ def array_text(items: list[Any]) -> str:
     try:
         written = ",".join(items)
     except TypeError:
-        written = ",".join([_WRITERS.get(type(item), _item)(item) for item in items])
+        if _NUMBERS.issuperset(map(type, items)):
+            # A list of thousands, as the lanes of many queues are, is written at once.
+            written = repr(items)[1:-1].replace("None", "NULL")
+        else:
+            written = ",".join(["NULL" if item is None else _WRITERS.get(type(item), _item)(item) for item in items])
     return f"{{{written}}}"
 
 
@@ -320,7 +324,8 @@ def json_text(items: list[str | None]) -> str | None:
     return f"[{','.join([item or 'null' for item in items])}]" if items else None
 
 
-_WRITERS: dict[type, Callable[[Any], str]] = {type(None): lambda _: "NULL", int: str, datetime: datetime.isoformat}
+_WRITERS: dict[type, Callable[[Any], str]] = {int: str, datetime: datetime.isoformat}
+_NUMBERS = frozenset({int, type(None)})
 
 
 def _item(item: Any) -> str:

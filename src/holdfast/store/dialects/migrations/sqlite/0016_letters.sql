@@ -1,0 +1,4 @@
+-- Dead letters by their age: lists and actions by hand go through them in order, a bounded number at a time.
+create index holdfast_finished_letters_idx on holdfast_finished (id) where outcome = 'dead';
+
+drop index holdfast_finished_dead_idx;
