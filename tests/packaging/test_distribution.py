@@ -138,6 +138,25 @@ def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Pa
     assert not list(folder.glob(".run")) + list(folder.glob(".venv*"))
 
 
+def test_a_build_does_not_look_into_folders_that_change_while_it_runs(tmp_path: Path) -> None:
+    """Servers of other tests make and delete folders in .run: a build that walks there may find one gone."""
+    looked = tmp_path / "looked"
+    build_and_note = f"""
+import os, sys
+from hatchling.cli import hatchling
+out = open({str(looked)!r}, "w")
+sys.addaudithook(lambda event, args: event == "os.scandir" and print(os.path.abspath(args[0]), file=out))
+sys.argv = ["hatchling", "build", "--target", "sdist", "--directory", {str(tmp_path / "dist")!r}]
+hatchling()
+out.close()
+"""
+    (ROOT / ".run" / "seen-by-a-build").mkdir(parents=True, exist_ok=True)
+    run([sys.executable, "-c", build_and_note], cwd=ROOT)
+    folders = looked.read_text().splitlines()
+    assert str(ROOT / "src" / "holdfast") in folders
+    assert not [folder for folder in folders if folder.startswith((str(ROOT / ".run"), str(ROOT / ".venv")))]
+
+
 def test_what_is_installed_for_these_tests_is_this_version() -> None:
     assert importlib.metadata.version("holdfast-db") == holdfast.__version__ == PROJECT["version"]
     told = email.message_from_string(importlib.metadata.distribution("holdfast-db").read_text("METADATA") or "")
