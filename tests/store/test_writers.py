@@ -13,8 +13,9 @@ import pytest
 
 from holdfast.errors import DatabaseBusy, TransactionError
 from holdfast.flow import Flow, Steps
-from holdfast.store import Store
+from holdfast.store import Store, writers
 from holdfast.store.sqlite_async import ThreadedLent
+from holdfast.store.writers import Writer
 from holdfast.values.options import StoreOptions
 
 
@@ -88,6 +89,28 @@ def test_who_waits_too_long_behind_an_open_transaction_is_told_so(store: Store) 
         await tx.execute("insert into effects values ('first')")
         with pytest.raises(DatabaseBusy, match="was not over within"):
             await write(store, "second")
+        await first.complete(NOTHING, Silent())
+        await write(store, "third")
+
+    asyncio.run(scene())
+    assert effects(store) == ["first", "third"]
+
+
+@pytest.mark.parametrize("store", [IMPATIENT], indirect=True)
+def test_who_waits_too_long_is_told_so_while_the_open_transaction_goes_on_and_on(store: Store) -> None:
+    """Perhaps it goes on until the one that waits is done: without an answer, both would wait for ever."""
+
+    async def scene() -> None:
+        first = lent_by(store)
+        tx = await first.begin()
+        await tx.execute("insert into effects values ('first')")
+        waiting = asyncio.ensure_future(write(store, "second"))
+        async with asyncio.timeout(20):
+            while not waiting.done():
+                await tx.execute("select 1")
+                await asyncio.sleep(0.01)
+        with pytest.raises(DatabaseBusy, match="was not over within"):
+            await waiting
         await first.complete(NOTHING, Silent())
         await write(store, "third")
 
@@ -195,6 +218,45 @@ def test_the_thread_ends_when_its_store_is_closed_and_another_serves_what_comes(
     assert not mine.is_alive()
     asyncio.run(write(store, "second"))
     assert effects(store) == ["first", "second"]
+
+
+class Handed:
+    """The lock of a writer, behind which somebody starts another thread as soon as one has said that it ends."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer, self._lock = writer, writer._lock
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        ended = not self._writer._running
+        self._lock.release()
+        if ended:
+            self._writer.start()
+
+
+@pytest.mark.parametrize("why", ["closed", "idle"])
+def test_a_thread_that_ends_while_another_is_started_does_not_go_on_beside_it(
+    store: Store, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them would take each other's calls: a turn that one has, the other cannot give back."""
+    before = threading.enumerate()
+    asyncio.run(write(store, "first"))
+    [mine] = [one for one in threading.enumerate() if one not in before and one.name.startswith("holdfast-transaction")]
+    writer: Any = store._writer
+    writer._lock = Handed(writer)
+    if why == "closed":
+        writer.close()
+    else:
+        monkeypatch.setattr(writers, "IDLE_SECONDS", 0.05)
+        # It sleeps for the time of before until something comes.
+        asyncio.run(write(store, "second"))
+    mine.join(5)
+    assert not mine.is_alive()
+    writer._lock = writer._lock._lock
+    asyncio.run(write(store, "last"))
+    assert effects(store)[-1] == "last"
 
 
 def test_an_error_of_a_statement_reaches_its_task_and_the_transaction_goes_on(store: Store) -> None:

@@ -202,6 +202,8 @@ class Writer:
     def _next(self) -> Call | None:
         """Return what to do next, if need be after a sleep; None when the thread is not needed any more."""
         while True:
+            if self._current is not None and self._line:
+                self._refuse_late()
             with self._lock:
                 if self._current is None and self._line:
                     self._current = self._line.popleft()
@@ -209,11 +211,12 @@ class Writer:
                 if self._current is not None and self._current.calls:
                     return self._current.calls.popleft()
                 done, self._done = self._done, []
-                self._running = self._current is not None or not self._closed
-                self._asleep = self._running
+                # A name of its own: as soon as the lock is free, another thread may be started in the place of this.
+                goes_on = self._running = self._current is not None or not self._closed
+                self._asleep = goes_on
             _tell_loops(done)
             del done
-            if not self._running or not self._sleep():
+            if not goes_on or not self._sleep():
                 return None
 
     def _sleep(self) -> bool:
@@ -224,13 +227,11 @@ class Writer:
         with self._lock:
             woken = not self._asleep
             self._asleep = False
-            self._running = woken or waited_for
+            goes_on = self._running = woken or waited_for
         if woken:
             # Between the end of the wait and here.
             self._woken.acquire()
-        elif waited_for:
-            self._refuse_late()
-        return self._running
+        return goes_on
 
     def _refuse_late(self) -> None:
         """Tell those who have waited for too long that the transaction before them is still open."""
