@@ -12,7 +12,7 @@ from holdfast.runs import CANCEL, CHILD, Wanted
 from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.suite_runs import child_run, claimed_run, ended_run, held_run, new_run, parked_run, run_states
-from holdfast.values.ids import next_id
+from holdfast.values.ids import new_id, next_id
 from holdfast.values.rows import Continued, Finish, Lease
 from holdfast.workflows import start, start_children
 
@@ -122,6 +122,21 @@ def test_a_child_of_another_run_gives_its_id_away_once_it_is_over(do: Do, clock:
     do(start_children(after.job_id, after.fence, [own]))
     assert do(runs.show("order-1/ship")).job_id == own.job.id
     assert do(runs.news({after.job_id: [CHILD]})) == {}
+
+
+def test_a_run_that_continues_another_does_not_take_the_end_of_a_child_of_that_one(do: Do, clock: Clock) -> None:
+    before = parent_of_ended(do, 1)
+    do(runs.send("order-1", runs.Letter(new_id(), "paid")))
+    then = new_run().job._replace(id=next_id(before.job_id))
+    do(jobs.settle([Continued(before.id, before.fence, then)]))
+    after = claimed_run(do)
+    do(start_children(after.job_id, after.fence, [child_run(after, "ship#0")]))
+    wanted = [*wanted_children(1), Wanted("paid", "paid", "signal")]
+    taken = do(runs.take(after.job_id, after.fence, wanted, 1, "w"))
+    assert [one.key for one in taken] == ["paid"]
+    do(ended_run(claimed_run(do), result='"its own"'))
+    [end] = do(runs.take(after.job_id, after.fence, wanted_children(1), 2, "w"))
+    assert "its own" in str(end.value)
 
 
 def test_a_run_that_ends_badly_asks_its_children_to_stop(do: Do, clock: Clock, look: Look) -> None:

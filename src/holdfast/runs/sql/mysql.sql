@@ -256,11 +256,13 @@ union all
 select 1 from holdfast_steps where run_id = :run and ref = :id;
 
 -- signals_move: hand over to the next run of a chain what the one before has not taken.
+-- Not what is of its own children and steps: the next run has others, by the same keys.
 update json_table(:batch, '$[*]' columns (
         id char(36) character set ascii collate ascii_bin path '$[0]',
         next char(36) character set ascii collate ascii_bin path '$[1]')) u
  straight_join holdfast_signals s force index (holdfast_signals_run_idx) on s.run_id = u.id
-   set s.run_id = u.next;
+   set s.run_id = u.next
+ where s.name not in ('!child', '!remote');
 
 -- signals_there: tell for which of these runs and names there is something.
 -- Differs: MariaDB has no lateral joins. With exists instead, both might read the inboxes first, and all of them.

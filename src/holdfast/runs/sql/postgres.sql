@@ -227,10 +227,11 @@ union all
 select 1 from holdfast_steps where run_id = :run::text::uuid and ref = :id;
 
 -- signals_move: hand over to the next run of a chain what the one before has not taken.
+-- Not what is of its own children and steps: the next run has others, by the same keys.
 update holdfast_signals s
    set run_id = u.next
   from unnest(:id::text::uuid[], :next::text::uuid[]) as u (id, next)
- where s.run_id = u.id;
+ where s.run_id = u.id and s.name not in ('!child', '!remote');
 
 -- signals_there: tell for which of these runs and names there is something.
 select u.run_id::text, u.name

@@ -206,9 +206,10 @@ union all
 select 1 from holdfast_steps where run_id = :run and ref = :id;
 
 -- signals_move: hand over to the next run of a chain what the one before has not taken.
+-- Not what is of its own children and steps: the next run has others, by the same keys.
 -- Differs: run once per row.
 -- bind: rows
-update holdfast_signals set run_id = :next where run_id = :id;
+update holdfast_signals set run_id = :next where run_id = :id and name not in ('!child', '!remote');
 
 -- signals_there: tell for which of these runs and names there is something.
 -- Differs: the batch is JSON; SQLite has no lateral joins.
