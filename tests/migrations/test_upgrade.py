@@ -370,3 +370,19 @@ def test_runs_and_workers_from_before_are_found_as_they_are_and_nothing_is_shard
         with pytest.raises(Exception, match=r"(?i)unique|duplicate|check|constraint"):
             sql(store, row.replace("(1,", f"({one},", 1))
     assert [tuple(row) for row in look.rows("select number, version, map from holdfast_shard_map")] == [(0, 1, "{}")]
+
+
+def test_the_end_of_a_child_that_its_parent_has_not_taken_is_found_after_the_upgrade(store: Store) -> None:
+    store.run(migrate.apply(before(store, "letters")))
+    parent, other, key = new_id(), new_id(), 'ship "now"'
+    letters = [(f"!child:{key}", '{"outcome":"done","result":17}'), ("paid", "1"), ("!children", "2")]
+    for name, payload in letters:
+        row = f"'{new_id()}', '{parent}', '{name}', '{payload}', 1, {NOW[store.dialect.name]}"
+        sql(store, f"insert into holdfast_signals (id, run_id, name, payload, told, created_at) values ({row})")  # noqa: S608
+    store.run(migrate.apply(store.migrations))
+    assert store.run(runs.news({parent: [runs.CHILD, "paid"], other: [runs.CHILD]})) == {parent: {runs.CHILD, "paid"}}
+    add(store, id=f"'{parent}'", fence="1")
+    wanted = [runs.Wanted(name, name, "signal") for name in ("paid", "!children")]
+    wanted.append(runs.Wanted(runs.CHILD, key, "child"))
+    taken = store.run(runs.take(parent, 1, wanted, 1, "w"))
+    assert {row.key: row.value for row in taken} == {"paid": "1", "!children": "2", key: letters[0][1]}

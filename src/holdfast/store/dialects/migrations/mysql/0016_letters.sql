@@ -24,3 +24,9 @@ prepare holdfast_step from @holdfast_step;
 execute holdfast_step;
 
 deallocate prepare holdfast_step;
+
+-- Ends of children have one name in inboxes from now on, and say in their text which child it was.
+-- Differs: columns are set one after the other, so the name comes last.
+update holdfast_signals
+   set payload = concat('{"key":', json_quote(substr(name, 8)), ',"end":', payload, '}'), name = '!child'
+ where left(name, 7) = '!child:';
