@@ -147,6 +147,8 @@ def lists_are_filtered_and_searched():
     gone, over = dead(2), done(3)
     assert listed(client, "job") == [waiting] == listed(client, "job", queue="mail", state="pending", kind="charge")
     assert listed(client, "job", state="leased") == listed(client, "job", queue="default") == []
+    # Somebody may type it: a live job is never dead.
+    assert listed(client, "job", state="dead") == []
     assert listed(client, "finishedjob") == [over, gone]
     assert listed(client, "finishedjob", state="dead") == [gone]
     assert listed(client, "finishedjob", q="order:3") == [over]

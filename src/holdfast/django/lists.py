@@ -52,7 +52,7 @@ class NewestRows(ChangeList):
     def _horizon(self) -> str | None:
         """Return the id of the oldest row to look at; None where all are looked at."""
         rows = self.model._default_manager.all()
-        if self.params.get("state") == "dead":
+        if self.params.get("state") == "dead" and hasattr(self.model, "outcome"):
             rows = rows.filter(outcome="dead")
         ids = rows.order_by("-pk").values_list("pk", flat=True)
         return next(iter(ids[WINDOW - 1 : WINDOW]), None)
