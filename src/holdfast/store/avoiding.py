@@ -23,5 +23,6 @@ class Avoided:
         if not self._until:
             return numbers
         now = time.monotonic()
-        self._until = {number: until for number, until in self._until.items() if until > now}
+        # A list, because other threads remember shards meanwhile.
+        self._until = {number: until for number, until in list(self._until.items()) if until > now}
         return [number for number in numbers if number not in self._until] or numbers
