@@ -138,6 +138,13 @@ class RunStuck(JobEvent, frozen=True):
     reason: str
 
 
+class StepsUnawaited(JobEvent, frozen=True):
+    """A run's body returned right after it had asked for these steps, without waiting for them: they were not made."""
+
+    level = logging.WARNING
+    steps: str
+
+
 class RemoteStepEnded(Event, frozen=True):
     """A result of a remote step was taken, or its time was over; `outcome` is done, retried or failed.
 
