@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from holdfast import admin
+from holdfast.cli.groups import Group
 from holdfast.cli.jobs import far_option, filter_options, show_job, tell_of_more, told_of
 from holdfast.cli.meant import Meant, meant_of, until_now
 from holdfast.cli.parse import ROW_ID
@@ -22,7 +23,7 @@ from holdfast.outbox import Route, redirect
 from holdfast.values.views import JobView
 
 
-@click.group()
+@click.group(cls=Group)
 def dead() -> None:
     """Look at dead letters, replay them, discard them.
 

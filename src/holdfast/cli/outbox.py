@@ -11,6 +11,7 @@ import click
 
 from holdfast import admin, jobs
 from holdfast import outbox as events
+from holdfast.cli.groups import Group
 from holdfast.cli.jobs import far_option, tell_of_more
 from holdfast.cli.meant import Meant, meant_of, until_now
 from holdfast.cli.parse import MOMENT, ROW_ID
@@ -40,7 +41,7 @@ NAMES = ("delivery", "deliveries")
 ROWS_PER_COMMIT = 1000
 
 
-@click.group()
+@click.group(cls=Group)
 def outbox() -> None:
     """Look at published events, and publish them again.
 
