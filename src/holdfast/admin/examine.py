@@ -49,9 +49,9 @@ def lag(limit_seconds: float, served: Collection[str] | None = None) -> Steps[li
             continue
         waiting = f"queue {queue.queue}: {queue.due:,} due, the oldest for {age(queue.oldest_seconds)}"
         if served is not None and queue.queue not in served:
-            do = f"start one: `holdfast worker APP --queues {queue.queue}`"
+            do = f"start one whose application handles its jobs: `holdfast worker APP --queues {queue.queue}`"
             if is_route(queue.queue):
-                do = f"start one: `holdfast relay APP`, where APP has the route {route_of(queue.queue)}"
+                do = f"start one whose application has the route {route_of(queue.queue)}: `holdfast relay APP`"
             found.append(Finding("lag", "problem", f"{waiting}, and no live worker serves it", do))
         elif queue.oldest_seconds > limit_seconds:
             found.append(Finding("lag", "warning", waiting, _catch_up(queue.queue)))

@@ -66,7 +66,7 @@ def list_command(limit: int, after: str | None, far: bool, as_json: bool, **said
         print_notes(told)
         return tell_of_more(found, limit, stopped, "dead letters")
     now = datetime.now(UTC)
-    rows = [(j.id, j.kind, j.queue, age(now - (j.finished_at or now)), _error(j.last_error)) for j in found]
+    rows = [(j.id, j.kind, j.queue, f"{age(now - (j.finished_at or now))} ago", _error(j.last_error)) for j in found]
     columns = [Column("id", whole=True, ids=True), Column("kind"), Column("queue", spare=True)]
     columns += [Column("died", whole=True), Column("error")]
     print_table(columns, rows, empty="no dead letters found")

@@ -153,6 +153,7 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
+            "message": "",
         }
         event: dict[str, Any] = getattr(record, "holdfast", {})
         line |= {name: value for name, value in event.items() if name not in line}

@@ -451,6 +451,8 @@ def test_the_doctor_names_events_that_no_route_takes(do: Do) -> None:
 
 def test_the_doctor_says_where_to_look_for_a_route_that_is_behind_though_a_relay_serves_it(do: Do) -> None:
     published(do, [a_route()])
+    [unserved] = do(admin.JobsDesk().examine(served=[], only="lag"))
+    assert unserved.do == "start one whose application has the route orders: `holdfast relay APP`"
     [found] = do(admin.JobsDesk().examine(-1.0, served=["route:orders"], only="lag"))
     assert (found.severity, found.seen[:26]) == ("warning", "queue route:orders: 1 due,")
     assert found.do is not None
