@@ -146,11 +146,7 @@ class StepsUnawaited(JobEvent, frozen=True):
 
 
 class RemoteStepEnded(Event, frozen=True):
-    """A result of a remote step was taken, or its time was over; `outcome` is done, retried or failed.
-
-    `waited` is how long it waited for a worker from its dispatch on, `took` how long that worked, in seconds; both are
-    None where its worker has not said so.
-    """
+    """A remote step is done, retried or failed; `waited` from its dispatch, then `took`: seconds, None if not told."""
 
     level = logging.DEBUG
     worker: str
@@ -486,10 +482,7 @@ class BrokerRegained(Event, frozen=True):
 
 
 class SinkDown(Event, frozen=True):
-    """A sink takes nothing now: this worker claims nothing for it, and tries it again after `pause` seconds.
-
-    Emitted once for each outage. A delivery that finds its sink down uses no attempt.
-    """
+    """A sink takes nothing now, said once for each outage: it is tried after `pause` seconds, no attempt is used."""
 
     level = logging.WARNING
     worker: str
