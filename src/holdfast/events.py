@@ -138,12 +138,15 @@ class RunStuck(JobEvent, frozen=True):
     reason: str
 
 
-class RemoteStepEnded(Event, frozen=True):
-    """A result of a remote step was taken, or its time was over; `outcome` is done, retried or failed.
+class StepsUnawaited(JobEvent, frozen=True):
+    """A run's body returned right after it had asked for these steps, without waiting for them: they were not made."""
 
-    `waited` is how long it waited for a worker from its dispatch on, `took` how long that worked, in seconds; both are
-    None where its worker has not said so.
-    """
+    level = logging.WARNING
+    steps: str
+
+
+class RemoteStepEnded(Event, frozen=True):
+    """A remote step is done, retried or failed; `waited` from its dispatch, then `took`: seconds, None if not told."""
 
     level = logging.DEBUG
     worker: str
@@ -479,10 +482,7 @@ class BrokerRegained(Event, frozen=True):
 
 
 class SinkDown(Event, frozen=True):
-    """A sink takes nothing now: this worker claims nothing for it, and tries it again after `pause` seconds.
-
-    Emitted once for each outage. A delivery that finds its sink down uses no attempt.
-    """
+    """A sink takes nothing now, said once for each outage: it is tried after `pause` seconds, no attempt is used."""
 
     level = logging.WARNING
     worker: str

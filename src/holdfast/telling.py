@@ -34,9 +34,13 @@ class Event(msgspec.Struct, frozen=True):
         return told
 
     def __str__(self) -> str:
+        return self.line(str)
+
+    def line(self, shown: Callable[[str], str]) -> str:
+        """Say it in one line, with each value as `shown` shows it."""
         told = [
             # Seconds to the microsecond: what a clock says beyond that is noise.
-            f"{name}={round(value, 6) if isinstance(value, float) else value}"
+            f"{name}={shown(str(round(value, 6) if isinstance(value, float) else value))}"
             for name, value in self.fields().items()
             if value is not None and value != "" and name != "traceback"
         ]

@@ -59,6 +59,7 @@ def test_stuck_and_dead_runs_are_found_and_a_dead_one_goes_on(run: Run, app: str
     lease = held_run(store.run)
     store.run(runs.stick(lease.job_id, lease.fence, "recorded next: a"))
     assert "recorded next: a" in run("runs", "stuck", "--app", app).stdout
+    assert "waits for" not in run("runs", "show", "order-1", "--app", app).stdout
     assert "1 run cannot go on: order-1 of fulfil@1" in run("doctor", "--app", app, code=7).stdout
     written(store.run, lease, journal_row(1, ok=0))
     store.run(ended_run(lease, "dead"))

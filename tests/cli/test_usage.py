@@ -44,6 +44,13 @@ def test_every_command_has_help_with_an_example(run: Run, words: str) -> None:
     assert "\\b" not in shown, "the mark that keeps the lines of an example apart is doubled"
 
 
+@pytest.mark.parametrize("words", [words for words, command in commands() if isinstance(command, click.Group)])
+def test_a_group_lists_its_commands_by_whole_sentences(run: Run, words: str) -> None:
+    listed = run(*words.split(), "--help").stdout.partition("Commands:")[2]
+    assert listed
+    assert "..." not in listed
+
+
 def test_help_is_shown_in_one_screen_and_names_the_exit_codes(run: Run) -> None:
     shown = run("--help").stdout
     assert len(shown.splitlines()) <= 52

@@ -105,7 +105,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.usefixtures("started")
 def test_a_queue_that_the_code_does_not_speak_of_is_told(run: Run, app: str) -> None:
     told = run("worker", app, "--queues", "mial,default").stderr
-    assert "WARNING queue mial is not declared, and no handler's; did you mean mail?" in told
+    assert "WARNING queue mial is not declared, and no handler has it; did you mean mail?" in told
     assert "queue default" not in told
 
 

@@ -72,6 +72,11 @@ def test_what_says_that_it_is_something_and_is_not_is_unreadable(body: bytes, he
         read(incoming(body, headers=headers))
 
 
+def test_a_body_that_is_not_the_json_that_it_should_be_is_told_as_that() -> None:
+    with pytest.raises(Unreadable, match="the body is not JSON, as the message says it is: JSON is malformed"):
+        read(incoming(b"{not", headers={"content-type": "application/json"}))
+
+
 def test_a_message_is_written_down_as_it_came() -> None:
     message = incoming(b"\xff", key="k", headers={"a": "b"})
     assert message_of(raw_of(message)) == message

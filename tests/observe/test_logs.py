@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Run, jobs, logs
+from holdfast import Holdfast, Run, events, jobs, logs
 from holdfast.cli.logs import JsonLines, Lines
 from tests.observe.test_http import enqueue, place  # noqa: F401 - a fixture
 from tests.worker.stage import Stage
@@ -244,6 +244,14 @@ def test_lines_for_people_say_how_a_job_ended_and_why() -> None:
     assert rest == ["Traceback"]
     mine = Lines().format(record(job_id="7", job_kind="send", job_attempt=2))
     assert mine.endswith("said this [send 7 #2]")
+
+
+def test_each_value_of_an_event_is_masked_by_itself() -> None:
+    broker = "RedisStream('redis://127.0.0.1:6379/0', stream='orders')"
+    event = events.MessageUnreadable("w1", broker, "paid", "orders@17-0", "see amqp://shop:hunter2@mq/ for more")
+    told = record(msg="%s", args=(event,), holdfast={"event": event.name, **event.fields()})
+    for line in (Lines().format(told), json.loads(JsonLines().format(told))["message"]):
+        assert f"broker={broker}, kind=paid, position=orders@17-0, reason=see amqp://shop:***@mq/" in line
 
 
 def worker(place: Path, *words: str, until: str, tty: bool = False) -> str:  # noqa: F811 - a folder

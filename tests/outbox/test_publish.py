@@ -269,3 +269,16 @@ def test_what_a_relay_reads_is_what_anybody_reads(hf: Holdfast) -> None:
     for wrong in ("{}", "[]", "x", '{"specversion": "2.0", "id": "1", "source": "/x", "type": "t"}'):
         with pytest.raises((ConfigError, InvalidPayload)):
             opened(wrong)
+
+
+@pytest.mark.parametrize(
+    "event, words",
+    [
+        ("order.created", r"No live relay serves the route orders: start one \(`holdfast relay APP`\)"),
+        ("user.created", "No route takes this event: declare one"),
+    ],
+)
+def test_a_wait_for_an_event_that_nobody_delivers_says_why(hf: Holdfast, event: str, words: str) -> None:
+    published = hf.publish(event, {})
+    with pytest.raises(TimeoutError, match=words):
+        hf.result(published.id, timeout=0)

@@ -109,6 +109,10 @@ def test_code_that_does_something_else_is_told_of_as_a_stuck_run_would_tell(hf: 
                 replay(changed, text)
     with Holdfast("sqlite:///:memory:") as none, pytest.raises(ConfigError, match="no order@1"):
         replay(none, text)
+    with Holdfast("sqlite:///:memory:") as newer:
+        newer.workflow(name="order", version=2)(other)
+        with pytest.raises(ConfigError, match=r"no order@1; .*version= \(--version\) says which one"):
+            replay(newer, text)
     with pytest.raises(ConfigError, match="runs export"):
         replay(hf, "{}")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Retry, Run
+from holdfast import Holdfast, Retry, Run, events
 from holdfast.testing.inline import run_due, skip
 from holdfast.workflows import loop
 from tests.runs.noting import calls, note
@@ -65,6 +65,42 @@ def test_they_are_not_refused_in_steps(hf: Holdfast) -> None:
 
     work.start(id="r")
     assert [one.outcome for one in run_due(hf)] == ["done"] * 3
+
+
+@pytest.mark.parametrize("recorded_before", [0, 1])
+def test_a_last_step_that_nobody_waits_for_is_told_of(hf: Holdfast, recorded_before: int) -> None:
+    heard: list[events.StepsUnawaited] = []
+    hf.on(events.StepsUnawaited, heard.append)
+
+    @hf.workflow
+    async def work(run: Run) -> None:
+        for _ in range(recorded_before):
+            await run.step(note, "awaited")
+        run.step(note, "forgotten", name="last")
+
+    work.start(id="r")
+    assert [one.outcome for one in run_due(hf)] == ["done"]
+    assert [(one.kind, one.steps) for one in heard] == [("work@1", "last")]
+
+
+def test_steps_that_a_body_raised_past_or_waited_for_are_not_told_of(hf: Holdfast) -> None:
+    heard: list[events.StepsUnawaited] = []
+    hf.on(events.StepsUnawaited, heard.append)
+
+    @hf.workflow
+    async def raises(run: Run) -> None:
+        run.step(note, "too late")
+        raise ValueError("before it")
+
+    @hf.workflow
+    async def races(run: Run) -> None:
+        tasks = [asyncio.ensure_future(run.step(note, text)) for text in ("a", "b")]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    raises.start()
+    races.start()
+    assert sorted(one.outcome for one in run_due(hf, raise_errors=False)) == ["dead", "done"]
+    assert not heard
 
 
 def test_a_body_that_goes_round_and_waits_for_nothing_does_not_keep_its_worker(

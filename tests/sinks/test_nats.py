@@ -148,6 +148,28 @@ def test_an_event_without_the_field_that_names_its_subject_is_refused(stream: St
     assert "the event has no subject" in outcome.reason
 
 
+def test_wildcards_without_a_group_are_refused_with_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match="give group="):
+        Nats(subject="events.>")
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [({}, r"no JetStream stream that takes 'nobody\.>'"), ({"stream": "none"}, "no JetStream stream called 'none'")],
+)
+def test_a_consumer_without_a_stream_says_what_is_missing(stream: Stream, settings: dict[str, Any], words: str) -> None:
+    consumer = Nats(stream.server.url, subject="nobody.>", group="shop", **settings).consumer()
+
+    async def scene() -> None:
+        try:
+            await consumer.open()
+        finally:
+            await consumer.close()
+
+    with pytest.raises(LookupError, match=words):
+        asyncio.run(scene())
+
+
 @pytest.mark.parametrize("settings", [{"subject": "a.*"}, {"subject": "a..b"}, {"subject": "a."}, {"subject": ""}])
 def test_a_subject_that_cannot_be_is_refused_at_once(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

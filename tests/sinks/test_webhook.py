@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import logging
 import ssl
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import httpx
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -115,6 +117,24 @@ def test_a_request_is_signed_with_every_secret(endpoint: Endpoint) -> None:
     assert before <= int(request.headers["webhook-timestamp"]) <= time.time()
     signatures = request.headers["webhook-signature"].split(" ")
     assert signatures == [signature(KEY, request), signature(b"n" * 24, request)]
+
+
+@pytest.mark.parametrize("concurrency", [1, 10])
+def test_no_log_has_the_path_of_its_url_and_requests_of_others_are_logged_as_ever(
+    endpoint: Endpoint, caplog: pytest.LogCaptureFixture, concurrency: int
+) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def scene() -> None:
+        sink = endpoint.sink(concurrency=concurrency)
+        assert [type(one) for one in await sink.send([message(), message()])] == [Delivered, Delivered]
+        await sink.close()
+        async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # noqa: S501 - no TLS here
+            await client.post(f"http://127.0.0.1:{endpoint.web.port}/of-others", content=b"{}")
+
+    asyncio.run(scene())
+    assert TOKEN not in caplog.text
+    assert "/of-others" in caplog.text
 
 
 def test_the_signature_is_the_one_of_the_specification() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -123,6 +124,6 @@ def test_every_record_can_be_stored(message: str) -> None:
 @given(st.text(st.characters()))
 @example("")
 @example("x" * 20_000)
-def test_what_a_handler_asked_for_is_recorded_as_its_exception_was(reason: str) -> None:
+def test_what_a_handler_asked_for_is_recorded_as_an_exception_is_and_has_no_traceback(reason: str) -> None:
     asked = ErrorRecord.asked("Retry", reason, attempt=1, worker="w1", **TIMES)
-    assert asked == record(Fatal(reason)).named("Retry")
+    assert asked == msgspec.structs.replace(record(Fatal(reason)).named("Retry"), traceback="")

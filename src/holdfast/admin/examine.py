@@ -49,15 +49,22 @@ def lag(limit_seconds: float, served: Collection[str] | None = None) -> Steps[li
             continue
         waiting = f"queue {queue.queue}: {queue.due:,} due, the oldest for {age(queue.oldest_seconds)}"
         if served is not None and queue.queue not in served:
-            do = f"start one: `holdfast worker APP --queues {queue.queue}`"
+            do = f"start one whose application handles its jobs: `holdfast worker APP --queues {queue.queue}`"
             if is_route(queue.queue):
-                do = f"start one: `holdfast relay APP`, where APP has the route {route_of(queue.queue)}"
+                do = f"start one whose application has the route {route_of(queue.queue)}: `holdfast relay APP`"
             found.append(Finding("lag", "problem", f"{waiting}, and no live worker serves it", do))
         elif queue.oldest_seconds > limit_seconds:
-            look = f"`holdfast jobs list --state pending --oldest --queue {queue.queue}`"
-            do = f"add workers or --concurrency; see in {look} whether it is a kind that no worker handles"
-            found.append(Finding("lag", "warning", waiting, do))
+            found.append(Finding("lag", "warning", waiting, _catch_up(queue.queue)))
     return found or [Finding("lag", "ok", f"no job has been due for more than {age(limit_seconds)}")]
+
+
+def _catch_up(queue: str) -> str:
+    """Say what to look at where a queue is behind though it is served: a route most often because its sink is down."""
+    if is_route(queue):
+        errors = f"`holdfast outbox list --state pending --route {route_of(queue)}`"
+        return f"see in the relay's log whether its sink is down, and in {errors} what failed; else add relays"
+    look = f"`holdfast jobs list --state pending --oldest --queue {queue}`"
+    return f"add workers or --concurrency; see in {look} whether it is a kind that no worker handles"
 
 
 @flow

@@ -9,6 +9,7 @@ from holdfast import admin
 from holdfast.flow import Flow, Steps, ask, flow
 from holdfast.placing import where_id_is
 from holdfast.values.ids import next_id
+from holdfast.values.reserved import UNROUTED, is_route, route_of
 from holdfast.values.rows import when
 from holdfast.values.views import JobView, WorkerInfo, iso
 from holdfast.waits import STEPS_AHEAD
@@ -49,6 +50,10 @@ class Diagnosis(NamedTuple):
         return "" if last is None else f" Its last attempt failed: {last['type']}: {str(last['message'])[:200]}."
 
     def _served(self) -> str:
+        if self.job.queue == UNROUTED:
+            return "No route takes this event: declare one, and `holdfast outbox republish --unrouted` sends it on."
+        if not self.workers and is_route(self.job.queue):
+            return f"No live relay serves the route {route_of(self.job.queue)}: start one (`holdfast relay APP`)."
         if not self.workers:
             return "No live worker serves its queue: start one (`holdfast worker APP`), or check its --queues."
         count = len(self.workers)

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.groups import Group
 from holdfast.cli.shared import Settings, connection_options, failure_of, hidden
 from holdfast.cli.usage import EXITS, epilog_in_framework, hint_for, in_framework
 
@@ -60,7 +61,7 @@ HOLDFAST_URL names a database. """
 )
 
 
-class Root(click.Group):
+class Root(Group):
     """The top of the command line: finds commands by name and turns errors into lines and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from holdfast import admin
+from holdfast.cli.groups import Group
 from holdfast.cli.jobs import far_option, filter_options, show_job, tell_of_more, told_of
 from holdfast.cli.meant import Meant, meant_of, until_now
 from holdfast.cli.parse import ROW_ID
@@ -22,7 +23,7 @@ from holdfast.outbox import Route, redirect
 from holdfast.values.views import JobView
 
 
-@click.group()
+@click.group(cls=Group)
 def dead() -> None:
     """Look at dead letters, replay them, discard them.
 
@@ -65,7 +66,7 @@ def list_command(limit: int, after: str | None, far: bool, as_json: bool, **said
         print_notes(told)
         return tell_of_more(found, limit, stopped, "dead letters")
     now = datetime.now(UTC)
-    rows = [(j.id, j.kind, j.queue, age(now - (j.finished_at or now)), _error(j.last_error)) for j in found]
+    rows = [(j.id, j.kind, j.queue, f"{age(now - (j.finished_at or now))} ago", _error(j.last_error)) for j in found]
     columns = [Column("id", whole=True, ids=True), Column("kind"), Column("queue", spare=True)]
     columns += [Column("died", whole=True), Column("error")]
     print_table(columns, rows, empty="no dead letters found")

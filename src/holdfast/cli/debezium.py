@@ -12,6 +12,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.app.capturing import Capture
+from holdfast.cli.groups import Group
 from holdfast.cli.parse import DURATION, MOMENT
 from holdfast.cli.render import age, plural, print_json
 from holdfast.cli.shared import (
@@ -27,7 +28,7 @@ from holdfast.cli.shared import (
 )
 
 
-@click.group(short_help="Events that Debezium takes, and the way back.")
+@click.group(cls=Group, short_help="Events that Debezium takes, and the way back.")
 def debezium() -> None:
     """Have Debezium take events from a table of APP, and hand them over to routes again.
 

@@ -16,6 +16,7 @@ from holdfast.cli.audit import print_audit
 from holdfast.cli.controls import cancel, change
 from holdfast.cli.family import print_family
 from holdfast.cli.follow import Change, Follower, changed_at, looks
+from holdfast.cli.groups import Group
 from holdfast.cli.parse import DURATION, MOMENT, ROW_ID
 from holdfast.cli.render import (
     Column,
@@ -55,7 +56,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 TOLD_COUNTS = ("due", "scheduled", "waiting", "leased", "stale", "unread")
 
 
-@click.group()
+@click.group(cls=Group)
 def jobs() -> None:
     """Look at jobs, wait for them, retry, cancel and change them.
 

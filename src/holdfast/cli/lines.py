@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast import admin
+from holdfast.cli.groups import Group
 from holdfast.cli.render import Column, moment, plural, print_json, print_table
 from holdfast.cli.shared import (
     Exit,
@@ -21,7 +22,7 @@ from holdfast.store import Store
 MOST_STARTED = 10_000
 
 
-@click.group()
+@click.group(cls=Group)
 @connection_options
 def lines() -> None:
     """List, stop and start the lines of keys.

@@ -100,19 +100,19 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         event: dict[str, Any] | None = getattr(record, "holdfast", None)
+        if event is not None:
+            return self._event(record, _hidden(event))
         about = ""
-        if event is None and (kind := getattr(record, "job_kind", "")):
+        if kind := getattr(record, "job_kind", ""):
             job_id, attempt = getattr(record, "job_id", ""), getattr(record, "job_attempt", "")
             about = f" [{kind} {job_id} #{attempt}]" if job_id else f" [{kind}]"
-        text = super().format(record) if event is None else self._event(record, event)
-        first, newline, rest = text.partition("\n")
+        first, newline, rest = super().format(record).partition("\n")
         return hidden(f"{first}{about}{newline}{rest}")
 
     def _event(self, record: logging.LogRecord, event: dict[str, Any]) -> str:
         words = _ENDS.get(event.get("event", ""))
-        if words is not None:
-            record = logging.makeLogRecord({**record.__dict__, "msg": _ended(words, event), "args": ()})
-        text = super().format(record)
+        said = _message(record) if words is None else _ended(words, event)
+        text = super().format(logging.makeLogRecord({**record.__dict__, "msg": said, "args": ()}))
         trace = event.get("traceback")
         return f"{text}\n{trace.rstrip()}" if trace else text
 
@@ -153,7 +153,7 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": "",
         }
         event: dict[str, Any] = getattr(record, "holdfast", {})
         line |= {name: value for name, value in event.items() if name not in line}
@@ -164,7 +164,16 @@ class JsonLines(logging.Formatter):
                 line[name] = value
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(_hidden(line))
+        return json.dumps(_hidden(line) | {"message": _message(record)})
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Give the message without passwords, an event's value by value: a mask reaches up to the last @ of its text."""
+    match record.args:
+        case (events.Event() as event,):
+            return event.line(hidden)
+        case _:
+            return hidden(record.getMessage())
 
 
 def _hidden(value: Any) -> Any:

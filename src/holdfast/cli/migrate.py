@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.groups import Group
 from holdfast.cli.render import print_json, print_table
 from holdfast.cli.schemas import ShardedSchema
 from holdfast.cli.shared import Exit, Failure, connection_options, in_options, json_option
 from holdfast.cli.stores import open_desk, store_option
 
 
-@click.group()
+@click.group(cls=Group)
 def migrate() -> None:
     """Create the tables and bring them to this version.
 

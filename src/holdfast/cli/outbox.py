@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ import click
 
 from holdfast import admin, jobs
 from holdfast import outbox as events
+from holdfast.cli.groups import Group
 from holdfast.cli.jobs import far_option, tell_of_more
 from holdfast.cli.meant import Meant, meant_of, until_now
 from holdfast.cli.parse import MOMENT, ROW_ID
@@ -28,6 +30,7 @@ from holdfast.cli.shared import (
     named_route,
     open_store,
 )
+from holdfast.errors import JobNotFound
 from holdfast.observe import COUNTED
 from holdfast.outbox import UNROUTED, DeliveryView, Route
 from holdfast.store import Store
@@ -40,7 +43,7 @@ NAMES = ("delivery", "deliveries")
 ROWS_PER_COMMIT = 1000
 
 
-@click.group()
+@click.group(cls=Group)
 def outbox() -> None:
     """Look at published events, and publish them again.
 
@@ -146,7 +149,11 @@ def show(row_id: str, as_json: bool) -> None:
       holdfast outbox show 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
     """
     with open_store() as store:
-        found = store.run(events.siblings(row_id))
+        try:
+            found = store.run(events.siblings(row_id))
+        except JobNotFound:
+            seen = f"there is no event {row_id}: its publish was never committed, or its routes no longer keep it"
+            raise Failure(seen, Exit.NOT_FOUND, "`holdfast outbox list` shows what there is") from None
     if as_json:
         return print_json(one.to_dict() for one in found)
     first = found[0]
@@ -154,10 +161,15 @@ def show(row_id: str, as_json: bool) -> None:
         print_fields([("row", first.job.id), ("holds no event", first.job.payload)])
     else:
         attributes = [(name, value) for name, value in first.event.attributes.items() if name != "specversion"]
-        print_fields([*attributes, ("data", first.event.data), *sorted((first.job.headers or {}).items())])
+        print_fields([*attributes, ("data", _as_text(first.event.data)), *sorted((first.job.headers or {}).items())])
     click.echo()
     print_table(COLUMNS, map(_as_row, found))
     return None
+
+
+def _as_text(data: object) -> object:
+    """Write data as JSON, so that it can be copied from here; bytes stay what they are."""
+    return data if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False)
 
 
 @outbox.command()

@@ -10,6 +10,7 @@ import click
 
 from holdfast import admin, jobs, lines
 from holdfast.cli.app_argument import AppArgument, AppCommand, app_named
+from holdfast.cli.groups import Group
 from holdfast.cli.names import declared_queues, unknown
 from holdfast.cli.parse import DURATION
 from holdfast.cli.pauses import Asked, Told
@@ -72,7 +73,7 @@ class RateText(_AnyType):
 NUMBER, RATE, YES_NO = Number(), RateText(), click.Choice(["yes", "no"])
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @connection_options
 @json_option
 @click.pass_context

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from holdfast import admin, jobs
+from holdfast.cli.groups import Group
 from holdfast.cli.names import unknown
 from holdfast.cli.pauses import Asked, Told
 from holdfast.cli.render import Column, age, print_json, print_notes, print_table
@@ -23,7 +24,7 @@ from holdfast.outbox import Route
 from holdfast.values.reserved import ROUTE_PREFIX, route_of
 
 
-@click.group()
+@click.group(cls=Group)
 def routes() -> None:
     """List an application's routes, pause and resume them.
 

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast import runs as flows
 from holdfast.admin import shard_of
+from holdfast.cli.groups import Group
 from holdfast.cli.remote import redispatch_command
 from holdfast.cli.render import Column, moment, print_fields, print_json, print_table
 from holdfast.cli.run_lines import migrated, replayed
@@ -32,7 +33,7 @@ _STUCK = (Column("RUN", whole=True), Column("KIND"), Column("SINCE"), Column("WH
 workflow_option = click.option("--workflow", help="Whose run it is, where several workflows have one of this id.")
 
 
-@click.group()
+@click.group(cls=Group)
 def runs() -> None:
     """See durable runs; signal, cancel, resume, fork, migrate them.
 
@@ -327,7 +328,7 @@ def _fields(view: RunView) -> list[tuple[str, object]]:
         ("job", view.job_id),
         ("kind", view.kind),
         ("status", view.status),
-        ("waits for", view.waits_for),
+        ("waits for", _waits_for(view)),
         ("due", moment(view.due_at)),
         ("stuck", view.stuck),
         ("parent", view.parent),
@@ -336,12 +337,17 @@ def _fields(view: RunView) -> list[tuple[str, object]]:
     ]
 
 
+def _waits_for(view: RunView) -> str | None:
+    """Tell what a run waits for; one that is stuck waits for code that fits, and `stuck` says why."""
+    return None if view.status == "stuck" else view.waits_for
+
+
 def _print_runs(found: list[RunView], as_json: bool) -> None:
     if as_json:
         print_json(map(msgspec.to_builtins, found))
     else:
         rows = [
-            (view.id, view.kind or view.workflow, view.status, view.waits_for or "", moment(view.created_at))
+            (view.id, view.kind or view.workflow, view.status, _waits_for(view) or "", moment(view.created_at))
             for view in found
         ]
         print_table(_COLUMNS, rows, "no runs found")

@@ -12,6 +12,7 @@ import click
 from holdfast import schedules as flows
 from holdfast.cli.app_argument import AppArgument, AppCommand, app_named
 from holdfast.cli.enqueue import bind_words
+from holdfast.cli.groups import Group
 from holdfast.cli.parse import DURATION, payload_of, texts_of
 from holdfast.cli.render import Column, age, moment, plural, print_fields, print_json, print_notes, print_table
 from holdfast.cli.shared import (
@@ -39,7 +40,7 @@ from holdfast.worker import registry
 RUNS_SHOWN = 5
 
 
-@click.group()
+@click.group(cls=Group)
 def schedules() -> None:
     """See and change the schedules: jobs that come again and again.
 

@@ -8,6 +8,7 @@ import sys
 import click
 
 from holdfast.cli import shard_changes
+from holdfast.cli.groups import Group
 from holdfast.cli.render import Column, print_json, print_table
 from holdfast.cli.shared import connection_options, hidden, json_option, typed
 from holdfast.cli.stores import open_shards
@@ -18,7 +19,7 @@ MOVING = ("moving in", "moving out")
 BESIDE_URL = 45
 
 
-@click.group()
+@click.group(cls=Group)
 def shards() -> None:
     """See the shards of an application, and let keys go to others.
 

@@ -224,4 +224,4 @@ def _warn_of_unknown(queues: list[str], declared: set[str]) -> None:
     for name in queues:
         if name not in declared:
             hint = did_you_mean(name, sorted(declared))
-            log.warning("queue %s is not declared, and no handler's%s", name, hint and f"; {hint}")
+            log.warning("queue %s is not declared, and no handler has it%s", name, hint and f"; {hint}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.groups import Group
 from holdfast.cli.render import Column, age, plain, plural, print_json, print_table
 from holdfast.cli.shared import (
     Exit,
@@ -23,7 +24,7 @@ from holdfast.worker import draining, registry
 from holdfast.worker.registry import status_of, up
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @connection_options
 @json_option
 @click.pass_context

@@ -116,7 +116,7 @@ class PayloadTooLarge(PayloadError):
     def __init__(self, kind: str, size: int, limit: int) -> None:
         super().__init__(
             f"The payload of {kind!r} has {size:,} bytes, more than the limit of {limit:,}. "
-            "Store the data elsewhere and enqueue a reference to it, or raise payload_limit."
+            "Store the data elsewhere and give a reference to it, or raise payload_limit."
         )
         self.kind = kind
         self.size = size

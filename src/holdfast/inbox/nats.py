@@ -46,13 +46,25 @@ class NatsConsumer:
         client: Client = await self._connect()
         self._client = client
         jetstream = client.jetstream()
-        stream = self._stream or await jetstream.find_stream_name_by_subject(self._subject)
-        await self._ensure_consumer(jetstream, stream)
+        stream = await self._ensure_consumer(jetstream)
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{self._group}"
         self._inbox = client.new_inbox()
         await client.subscribe(self._inbox, cb=self._arrived.put)
 
-    async def _ensure_consumer(self, jetstream: Any, stream: str) -> None:
+    async def _ensure_consumer(self, jetstream: Any) -> str:
+        """Make the durable consumer where it is not there, and name its stream. Raises: LookupError without one."""
+        from nats.js.errors import NotFoundError
+
+        try:
+            stream: str = self._stream or await jetstream.find_stream_name_by_subject(self._subject)
+            await self._add_consumer(jetstream, stream)
+        except NotFoundError:
+            # The client's own text says neither what was looked for nor what to do.
+            named = f"called {self._stream!r}" if self._stream else f"that takes {self._subject!r}"
+            raise LookupError(f"there is no JetStream stream {named}: create one") from None
+        return stream
+
+    async def _add_consumer(self, jetstream: Any, stream: str) -> None:
         from nats.js.api import AckPolicy, ConsumerConfig
         from nats.js.errors import NotFoundError
 

@@ -47,7 +47,9 @@ def read(message: Incoming) -> Read:
         if event is not None:
             return Read(event, (event.source, event.id))
         return Read(_plain(message, kind), identity_of(message))
-    except (ConfigError, InvalidPayload, ValueError) as error:
+    except InvalidPayload as error:
+        raise Unreadable(f"the body is not JSON, as the message says it is: {error.reason}") from error
+    except (ConfigError, ValueError) as error:
         raise Unreadable(str(error)) from error
 
 

@@ -56,6 +56,8 @@ class Nats:
     ) -> None:
         require("nats", "nats")
         self._servers = texts("servers", servers)
+        if group is None and re.search(r"[*>]", str(subject)):
+            raise ConfigError("subject", "has wildcards only to receive: give group=, as hf.receive needs", subject)
         self._subject = Template("subject", subject, NAMING if group is None else FILTER)
         self._stream = stream
         self._group = group

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -37,6 +40,8 @@ _RESERVED = re.compile(
     r"(webhook|proxy|ce)-.*|host|content-.*|transfer-encoding|connection|keep-alive|te|trailer|upgrade|expect|"
     r"authorization|cookie|user-agent|accept-encoding"
 )
+# Set while one of ours is sent: httpx logs every request with its whole URL, and many have a token in their path.
+_ours: ContextVar[bool] = ContextVar("holdfast_webhook", default=False)
 
 
 class Webhook:
@@ -70,7 +75,7 @@ class Webhook:
         self._headers = dict(headers or {})
         self._allow_private = allow_private
         if not allow_private and (address := addresses.literal(self._host)) and not addresses.is_public(address):
-            raise ConfigError("url", "names a private address; allow_private=True lets it", self._host)
+            raise ConfigError("url", "names a private address, which only allow_private=True permits", self._host)
         self._concurrency = whole("concurrency", concurrency, at_least=1)
         self._timeout = seconds("timeout", timeout)
         self._connect_timeout = seconds("connect_timeout", connect_timeout)
@@ -108,6 +113,8 @@ class Webhook:
             settings["verify"] = False
         settings |= self._options
         settings["follow_redirects"] = False
+        # Added once, however often: a logger keeps a filter that it has.
+        logging.getLogger("httpx").addFilter(_is_not_ours)
         return httpx.AsyncClient(**settings)
 
     async def _one(self, message: Message) -> Answer:
@@ -118,7 +125,8 @@ class Webhook:
         for address in await self._addresses():
             try:
                 async with asyncio.timeout(self._timeout):
-                    return await self._post(client, message, address)
+                    with _unlogged():
+                        return await self._post(client, message, address)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
                 failure = Down(self._secrets.reason(error))
             except TimeoutError:
@@ -145,7 +153,7 @@ class Webhook:
                 raise SinkDown(f"{self._host} cannot be resolved: {self._secrets.reason(error)}") from None
             known = [one for one in found if addresses.is_public(one)]
             if not known:
-                raise SinkDown(f"{self._host} leads to private addresses only; allow_private=True lets it")
+                raise SinkDown(f"{self._host} leads to private addresses only, which allow_private=True permits")
             self._known = (time.monotonic() + _ADDRESS_SECONDS, known)
         return [*known]
 
@@ -168,6 +176,19 @@ class Webhook:
                 if read > _ANSWER_BYTES:
                     break
             return _verdict(response)
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    token = _ours.set(True)
+    try:
+        yield
+    finally:
+        _ours.reset(token)
+
+
+def _is_not_ours(_: logging.LogRecord) -> bool:
+    return not _ours.get()
 
 
 def _verdict(response: Response) -> Answer:

@@ -447,3 +447,14 @@ def test_the_doctor_names_events_that_no_route_takes(do: Do) -> None:
     assert (found.severity, found.seen) == ("warning", "2 events that no route takes: user.created, user.deleted")
     lags = do(desk.examine(0.0, served=[], only="lag"))
     assert [one.severity for one in lags] == ["ok"], "it is not told twice"
+
+
+def test_the_doctor_says_where_to_look_for_a_route_that_is_behind_though_a_relay_serves_it(do: Do) -> None:
+    published(do, [a_route()])
+    [unserved] = do(admin.JobsDesk().examine(served=[], only="lag"))
+    assert unserved.do == "start one whose application has the route orders: `holdfast relay APP`"
+    [found] = do(admin.JobsDesk().examine(-1.0, served=["route:orders"], only="lag"))
+    assert (found.severity, found.seen[:26]) == ("warning", "queue route:orders: 1 due,")
+    assert found.do is not None
+    assert "whether its sink is down" in found.do
+    assert "`holdfast outbox list --state pending --route orders`" in found.do

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from enum import Enum
-from functools import cache, lru_cache
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -90,12 +90,10 @@ class ErrorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     def asked(
         cls, named: str, reason: str, *, attempt: int, worker: str, started_at: str, failed_at: str
     ) -> ErrorRecord:
-        """Describe an end that a handler asked for: as `of` describes a `Fatal` with this reason, in half the time."""
-        message = _storable(reason)
-        traceback = _tail(f"{_fatal()}: {message}\n" if message else f"{_fatal()}\n", TRACEBACK_LIMIT)
+        """Describe an end that was asked for, or that a sink told of: nobody raised it, so it has no traceback."""
+        head = _head(_storable(reason), MESSAGE_LIMIT)
         # By place: a name for each of eight values takes as long as all of them.
-        head = _head(message, MESSAGE_LIMIT)
-        return cls(attempt, named, head, traceback, _storable(worker), started_at, failed_at, True)
+        return cls(attempt, named, head, "", _storable(worker), started_at, failed_at, True)
 
     @property
     def fingerprint(self) -> str:
@@ -170,11 +168,6 @@ def _traceback(exc: BaseException, message: str) -> str:
     except BaseException:
         # Chained or grouped exceptions may fail in their turn, or the source cannot be read.
         return f"{type_name(exc)}: {message}"
-
-
-@cache
-def _fatal() -> str:
-    return formatted(Fatal()).removesuffix("\n")
 
 
 def _storable(text: str) -> str:

@@ -264,7 +264,7 @@ def _search(value: Any, allowed: tuple[type, ...]) -> _Flaw | None:
     if isinstance(value, float):
         return None if math.isfinite(value) else _Flaw(f"{value} has no form in JSON")
     if isinstance(value, _NOT_JSON) and not isinstance(value, allowed):
-        return _Flaw(f"{type(value).__name__} has no form in JSON; annotate the parameter, or convert the value")
+        return _Flaw(f"{type(value).__name__} has no form in JSON; convert it, or annotate the handler's parameter")
     if isinstance(value, dict) and dict not in allowed and (keys := [key for key in value if not isinstance(key, str)]):
         return _Flaw(f"the key {keys[0]!r} is not text")
     for key, part in _parts(value):

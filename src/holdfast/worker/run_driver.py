@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast import runs
 from holdfast.errors import Conflict, LeaseLost, NonDeterminism, PayloadError
+from holdfast.events import StepsUnawaited
 from holdfast.runs import CANCEL, Awaits, Entry, Kind, Recorded, Wanted
 from holdfast.values.retry import delay_by
 from holdfast.values.rows import Lease
@@ -216,6 +217,8 @@ class RunDriver(Transactions):
 
     def _begin_fresh(self) -> None:
         fresh, self._body.fresh = self._body.fresh, []
+        if self._body.over:
+            self._tell_of_unawaited(fresh)
         if len(fresh) == 1 and fresh[0].kind == "step" and not fresh[0].done:
             # One step after the other, as most bodies go.
             self._do(fresh[0])
@@ -238,6 +241,14 @@ class RunDriver(Transactions):
         if children:
             self._spawned += 1
             self._spawn(f"!children:{self._spawned}", self._start_children, children)
+
+    def _tell_of_unawaited(self, fresh: Sequence[Operation]) -> None:
+        """Warn of steps that a body asked for last and did not wait for: an `await` is missing, and they are lost."""
+        steps = [op.key for op in fresh if op.kind in ("step", "tx", "remote") and not op.done]
+        if steps and self._body.outcome()[1] is None:
+            lease = self._lease
+            about = (self._means.worker, lease.job_id, lease.kind, lease.queue, lease.attempt)
+            self._means.emit(StepsUnawaited(*about, ", ".join(steps)))
 
     def _drop_cancelled(self) -> None:
         """Stop what is done for branches of the body that were cancelled; late results are of no use."""

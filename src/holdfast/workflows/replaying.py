@@ -34,7 +34,10 @@ def served(
     found = handlers.get(kind)
     if not isinstance(found, Workflow):
         known = ", ".join(sorted(name for name, one in handlers.items() if isinstance(one, Workflow))) or "none"
-        raise ConfigError("workflow", f"the application has no {kind}; its workflows: {known}", history.run)
+        rule = f"the application has no {kind}; its workflows: {known}"
+        if version is None and any(name.startswith(f"{history.workflow}@") for name in handlers):
+            rule = f"{rule}; version= (--version) says which one to check it against"
+        raise ConfigError("workflow", rule, history.run)
     return found
 
 
