@@ -130,6 +130,18 @@ select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, u
        id
  limit :limit;
 
+-- letters_ids: name the newest dead letters, as letters_list reads them.
+-- Differs: the index is named; see finished_horizon.
+select id
+  from holdfast_finished
+       indexed by holdfast_finished_letters_idx  -- when only_dead
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+   and id > :newer_than  -- when newer_than
+ order by id desc
+ limit :limit;
+
 -- letters_count: count dead letters, no more than :most; the lines marked `when` as in jobs_list.
 -- Differs: the index is named; see finished_horizon.
 select count(*)
