@@ -192,6 +192,7 @@ def no_list_counts_rows_or_looks_at_all_of_them():
 @promise
 def a_list_of_dead_letters_reads_no_more_beside_many_others():
     client = visitor(*ALL)
+    over = [done(number) for number in range(3)]
     letters = [dead(number) for number in range(3)]
     before = lists.WINDOW, lists.MOST_LISTED, lists.NAMES_AMONG
     lists.WINDOW, lists.MOST_LISTED, lists.NAMES_AMONG = 2, 2, 2
@@ -204,7 +205,7 @@ def a_list_of_dead_letters_reads_no_more_beside_many_others():
             cursor.executemany(
                 f"insert into holdfast_finished (id, {names})"  # noqa: S608 - our own words
                 f" select %s, {names} from holdfast_finished where id = %s",
-                [(one, letters[0]) for one in ids],
+                [(one, letters[0] if number % 2 else over[0]) for number, one in enumerate(ids)],
             )
         many = [steps(client, **asked) for asked in LETTERS]
         assert listed(client, "finishedjob", state="dead") == letters[:0:-1]
@@ -219,6 +220,7 @@ def a_list_of_dead_letters_reads_no_more_beside_many_others():
 
 
 LETTERS: list[dict[str, str]] = [{"state": "dead", **more} for more in ({}, {"queue": "default"}, {"kind": "nobody"})]
+LETTERS += [{"state": "cancelled"}, {"state": "done", "kind": "nobody"}]
 
 
 def steps(client: Client, **asked: str) -> int:

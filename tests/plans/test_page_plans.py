@@ -64,6 +64,12 @@ READS: dict[str, Callable[[], Flow[Any]]] = {
     "newest, an error that nobody had": lambda: admin.newest(Filter(error="nobody"), window=WINDOW),
     "newest of the outbox": lambda: admin.newest(Filter(outbox=True), window=WINDOW),
     "live, nothing fits": lambda: admin.newest(Filter(states=("pending",), kind="nobody"), window=WINDOW),
+    "done, nothing fits": lambda: admin.newest(Filter(states=("done",), kind="nobody"), window=WINDOW),
+    "cancelled of a queue": lambda: admin.newest(Filter(states=("cancelled",), queue="mail"), window=WINDOW),
+    "ids of what is done, nothing fits": lambda: admin.finished_ids(
+        Filter(states=("done",), kind="nobody"), 20, WINDOW
+    ),
+    "ids of letters, nothing fits": lambda: admin.finished_ids(Filter(states=("dead",), kind="nobody"), 20, WINDOW),
     "dead letters": lambda: admin.newest(Filter(states=("dead",)), limit=20, window=WINDOW),
     "dead letters, nothing fits": lambda: admin.newest(Filter(states=("dead",), kind="nobody"), window=WINDOW),
     "dead letters of a queue, nothing fits": lambda: admin.newest(
@@ -138,24 +144,26 @@ ACTIONS: dict[str, Callable[[], Flow[Any]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres", "mariadb", "mysql"])
+@pytest.fixture(scope="module", params=["sqlite", "unanalyzed", "postgres", "mariadb", "mysql"])
 def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Two databases: one with some finished rows, one with ten times as many."""
-    if request.param == "sqlite":
+    embedded = request.param in ("sqlite", "unanalyzed")
+    if embedded:
         folder = tmp_path_factory.mktemp("pages")
         named = (f"sqlite:///{folder}/few.db", f"sqlite:///{folder}/many.db")
     else:
         server: Postgres | MariaDB = request.getfixturevalue(request.param)
         named = (server.start().fresh_database(), server.fresh_database())
     for url, times in zip(named, (1, TIMES), strict=True):
-        fill(Store(url), times)
+        # Nobody gives a SQLite file statistics by itself.
+        fill(Store(url), times, analyzed=request.param != "unanalyzed")
     yield named
-    if request.param != "sqlite":
+    if not embedded:
         for url in named:
             server.drop_database(url.rpartition("/")[2].partition("?")[0])
 
 
-def fill(store: Store, times: int) -> None:
+def fill(store: Store, times: int, analyzed: bool = True) -> None:
     """Have some jobs finished and some live, and copy the finished ones."""
     store.run(migrate.apply(store.migrations))
     new = [new_job(QUEUES[n % 2], kind=f"kind{n % 3}", priority=n % 2) for n in range(SEEDS)]
@@ -186,7 +194,8 @@ def fill(store: Store, times: int) -> None:
             "insert into holdfast_attributes (run_id, name, value)"
             " select id, 'order', '7' from (select id from holdfast_runs order by id limit 10) r"
         )
-        link.tell(ANALYZE[store.dialect.name])
+        if analyzed:
+            link.tell(ANALYZE[store.dialect.name])
     store.close()
 
 

@@ -80,7 +80,7 @@ def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_option
     # How far back a list of the newest jobs looks.
     admin |= {"jobs_horizon", "finished_horizon", "audit_horizon"}
     # Dead letters, and what ended last.
-    admin |= {"letters_list", "letters_ids", "letters_count", "finished_latest"}
+    admin |= {"letters_list", "letters_count", "finished_ids", "finished_latest"}
     # The newest rows of statistics, of one worker or of all.
     admin |= {"stats_latest"}
     # What settles a batch leaves jobs with followers alone until their turn; a wake may name what is over.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
@@ -74,12 +73,15 @@ def _named(filter: Filter, limit: int, window: int | None = None) -> Every[list[
 
 @placed_by(_named)
 @flow
-def letter_ids(filter: Filter, limit: int, window: int | None = None) -> Steps[list[str]]:
-    """Name the newest dead letters that fit, among the newest `window` of them; `WINDOW`, if none is given."""
-    given = replace(filter, states=("dead",)).params()
-    edge = yield from horizon(filter, given, WINDOW if window is None else window, newest=True)
+def finished_ids(filter: Filter, limit: int, window: int | None = None) -> Steps[list[str]]:
+    """Name the newest finished jobs that fit, among the newest `window` of them; `WINDOW`, if none is given.
+
+    Of dead letters, where these alone are asked for, it is the newest `window` of those.
+    """
+    given = filter.params()
+    edge = yield from horizon(filter, given, WINDOW if window is None else window, newest=True, finished=True)
     bound = {} if edge is None else {"newer_than": edge}
-    return [text_of(row[0]) for row in (yield from ask("letters_ids", alone=True, limit=limit, **given | bound))]
+    return [text_of(row[0]) for row in (yield from ask("finished_ids", alone=True, limit=limit, **given | bound))]
 
 
 def _counted(filter: Filter = ALL, most: int = COUNTED + 1) -> Every[int]:

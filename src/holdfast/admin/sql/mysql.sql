@@ -145,9 +145,12 @@ select id, outcome, queue, kind, priority, attempts, max_attempts, fence, `key`,
        id
  limit :limit;
 
--- letters_ids: name the newest dead letters, as letters_list reads them.
+-- finished_ids: name the newest finished jobs; the lines marked `when` as in jobs_list.
+-- Differs: the index is named, because MySQL may take holdfast_finished_age_idx, and sort.
 select id
-  from holdfast_finished force index (holdfast_finished_letters_idx)
+  from holdfast_finished
+       force index (holdfast_finished_letters_idx)  -- when only_dead
+       force index (primary)  -- when states
  where true
    -- insert outcome_filter
    -- insert job_filter

@@ -121,7 +121,7 @@ select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, u
        id
  limit :limit;
 
--- letters_ids: name the newest dead letters, as letters_list reads them.
+-- finished_ids: name the newest finished jobs; the lines marked `when` as in jobs_list.
 select id
   from holdfast_finished
  where true

@@ -242,15 +242,13 @@ select run_id, name, value
 -- runs_list: read runs with the state of their jobs, the newest first.
 -- What runs say of themselves is read of each run as a value, of which no planner makes a join, because very many may
 -- say the same. With `few`, no more of them do than a look may read, and it begins with those.
--- Differs: the indexes for an outcome and for stuck runs are named, because SQLite may walk over all runs by their id
--- instead.
+-- Differs: the index of stuck runs is named; SQLite would walk over all runs by their id.
 select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
        j.waits_for, r.stuck, r.parent_id, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
        j.available_at, r.stuck_at
   from
        holdfast_attributes a indexed by holdfast_attributes_value_idx cross join  -- when few
        holdfast_runs r
-       indexed by holdfast_runs_outcome_idx  -- when outcome
        indexed by holdfast_runs_stuck_idx  -- when stuck
   left join holdfast_jobs j on j.id = r.id
   left join holdfast_finished f on f.id = r.id
@@ -273,10 +271,8 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
 
 -- runs_horizon: name the run that is the last of so many, the newest first, and the one behind it, if there is one.
 -- With `outcome`, among those that ended so.
--- Differs: the index for an outcome is named; see runs_list.
 select r.id
   from holdfast_runs r
-       indexed by holdfast_runs_outcome_idx  -- when outcome
  where true
    and r.outcome = :outcome  -- when outcome
    and r.id < :older_than  -- when older_than
