@@ -52,8 +52,8 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, key, uni
           from holdfast_jobs
          union all
         select id, cast(outcome as text), queue, kind, priority, attempts, max_attempts, fence, key, unique_key,
-               payload, headers, progress, result, errors, available_at, created_at, leased_at, cast(null as integer), leased_by,
-               finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer), cast(null as text)
+               payload, headers, progress, result, errors, available_at, created_at, leased_at, cast(null as integer),
+               leased_by, finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer), cast(null as text)
           from holdfast_finished
          where true
            and false  -- when only_live

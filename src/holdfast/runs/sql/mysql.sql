@@ -333,7 +333,7 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
  order by r.id desc
  limit :limit;
 
--- runs_horizon: name the run that is the last of so many, the newest first, and the one behind it, if there is one.
+-- runs_horizon: name the run that is the last of this many, the newest first, and the one behind it, if there is one.
 -- With `outcome`, among those that ended so.
 -- Differs: the index for an outcome is named; see runs_list.
 select r.id

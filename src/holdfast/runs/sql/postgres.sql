@@ -265,9 +265,10 @@ select run_id::text, name, value
 -- What runs say of themselves is read of each run as a value, of which no planner makes a join, because very many may
 -- say the same. With `few`, no more of them do than a look may read, and it begins with those.
 -- An outcome and ids are asked for as one range of both, and the outcome leads the order, which only
--- holdfast_runs_outcome_idx has then: it is read from one id to the other and no further. Were the outcome one value, the
--- planner might walk over all runs by their id instead, in the hope of a match before long; beside a range of outcomes
--- alone, servers before 18 read all of them. Ids alone are asked for with `by_id`, where they are few, or all there is.
+-- holdfast_runs_outcome_idx has then: it is read from one id to the other and no further. Were the outcome one value,
+-- the planner might walk over all runs by their id instead, in the hope of a match before long; beside a range of
+-- outcomes alone, servers before 18 read all of them. Ids alone are asked for with `by_id`, where they are few, or all
+-- there is.
 -- Differs: jobs are looked up one by one, because they may be very many more than runs: a merge of both by id reads
 -- those between two runs, too.
 select r.id::text, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
@@ -307,7 +308,7 @@ select r.id::text, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.s
        r.id desc
  limit :limit;
 
--- runs_horizon: name the run that is the last of so many, the newest first, and the one behind it, if there is one.
+-- runs_horizon: name the run that is the last of this many, the newest first, and the one behind it, if there is one.
 -- With `outcome`, among those that ended so, as one range of both; see runs_list.
 select r.id::text
   from holdfast_runs r

@@ -242,7 +242,8 @@ select run_id, name, value
 -- runs_list: read runs with the state of their jobs, the newest first.
 -- What runs say of themselves is read of each run as a value, of which no planner makes a join, because very many may
 -- say the same. With `few`, no more of them do than a look may read, and it begins with those.
--- Differs: the index of stuck runs is named; SQLite would walk over all runs by their id.
+-- Differs: an outcome is one value, as SQLite takes the index for it. That of stuck runs is named; it would walk over
+-- all runs by their id.
 select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
        j.waits_for, r.stuck, r.parent_id, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
        j.available_at, r.stuck_at
@@ -269,8 +270,9 @@ select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, 
  order by r.id desc
  limit :limit;
 
--- runs_horizon: name the run that is the last of so many, the newest first, and the one behind it, if there is one.
+-- runs_horizon: name the run that is the last of this many, the newest first, and the one behind it, if there is one.
 -- With `outcome`, among those that ended so.
+-- Differs: an outcome is one value; SQLite takes the index for it.
 select r.id
   from holdfast_runs r
  where true

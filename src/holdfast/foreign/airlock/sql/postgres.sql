@@ -165,7 +165,7 @@ select m.id::text, m.aggregate_type, m.aggregate_id, m.event_type, m.partition_k
        m.created_at, m.id
  limit :limit;
 
--- letters_horizon: name the dead letter that is the last of so many, and the one behind it, if there is one.
+-- letters_horizon: name the dead letter that is the last of this many, and the one behind it, if there is one.
 select m.id::text
   from foreign_messages m
  where m.status = 'FAILED'

@@ -89,7 +89,7 @@ select id, queue, urn, trace_id, attempts, payload, reason, cast(failed_at as ch
        id
  limit :limit;
 
--- failed_horizon: name the failed row that is the last of so many, and the one behind it, if there is one.
+-- failed_horizon: name the failed row that is the last of this many, and the one behind it, if there is one.
 select id
   from foreign_failed
  where 1 = 1

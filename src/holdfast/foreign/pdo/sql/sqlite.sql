@@ -91,7 +91,7 @@ select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attem
        id
  limit :limit;
 
--- failed_horizon: name the failed row that is the last of so many, and the one behind it, if there is one.
+-- failed_horizon: name the failed row that is the last of this many, and the one behind it, if there is one.
 select id
   from foreign_failed
  where 1 = 1
