@@ -34,6 +34,27 @@ def test_runs_are_listed_and_shown_with_their_timelines(run: Run, app: str, stor
     assert (found["status"], [row["key"] for row in found["history"]]) == ("waiting", ["charge", "set:stage"])
 
 
+def test_a_list_of_runs_says_where_it_stopped_and_goes_on_with_all(
+    run: Run, app: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runs.people.WINDOW", 2)
+    leases = [held_run(store.run, f"order-{number}") for number in range(5)]
+    for lease in leases:
+        store.run(ended_run(lease))
+    looked = run("runs", "list", "--workflow", "other", "--app", app)
+    assert looked.stdout == ""
+    assert looked.stderr.splitlines()[-1] == (
+        f"looked at 20,000 runs; for the others: --all, or --after {leases[3].job_id}"
+    )
+    behind = run("runs", "list", "--kind", "fulfil@1", "--after", leases[3].job_id, "--limit", "2", "--app", app)
+    assert [line.split()[0] for line in behind.stdout.splitlines()[1:]] == ["order-2", "order-1"]
+    assert behind.stderr == f"2 shown; there may be more: --limit, or --after {leases[1].job_id}\n"
+    whole = run("runs", "list", "--workflow", "fulfil", "--all", "--json", "--app", app)
+    assert [json.loads(line)["id"] for line in whole.stdout.splitlines()] == [f"order-{n}" for n in (4, 3, 2, 1, 0)]
+    assert whole.stderr == ""
+    assert "looked at" not in run("runs", "list", "--workflow", "other", "--all", "--app", app).stderr
+
+
 def test_a_run_is_signalled_and_asked_to_stop(run: Run, app: str, store: Store) -> None:
     lease = held_run(store.run)
     sent = run("runs", "signal", "order-1", "approved", '{"by": "ada"}', "--idempotency-key", "k", "--app", app)

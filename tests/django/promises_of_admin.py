@@ -179,6 +179,7 @@ def no_list_counts_rows_or_looks_at_all_of_them():
             # What an index finds is found whatever its age.
             assert listed(client, "finishedjob", q=jobs[0]) == [jobs[0]]
             assert listed(client, "finishedjob", state="dead") == [gone]
+            assert listed(client, "finishedjob", state="dead", kind="charge", q="order:0") == [gone]
         for query in asked:
             said = query["sql"].lower()
             assert not re.search(r"count\(|distinct", said), said
@@ -188,6 +189,57 @@ def no_list_counts_rows_or_looks_at_all_of_them():
     finally:
         lists.WINDOW, lists.MOST_LISTED = before
     assert "Narrow the list down" not in page(client, "finishedjob_changelist")
+
+
+@promise
+def a_list_of_dead_letters_reads_no_more_beside_many_others():
+    client = visitor(*ALL)
+    over = [done(number) for number in range(3)]
+    letters = [dead(number) for number in range(3)]
+    before = lists.WINDOW, lists.MOST_LISTED, lists.NAMES_AMONG
+    lists.WINDOW, lists.MOST_LISTED, lists.NAMES_AMONG = 2, 2, 2
+    try:
+        few = [steps(client, **asked) for asked in LETTERS]
+        with connection.cursor() as cursor:
+            columns = [field.column for field in FinishedJob._meta.fields if field.column != "id"]
+            names = ", ".join(map(connection.ops.quote_name, columns))
+            ids = [f"{number:08x}{letters[0][8:]}" for number in range(3_000)]
+            cursor.executemany(
+                f"insert into holdfast_finished (id, {names})"  # noqa: S608 - our own words
+                f" select %s, {names} from holdfast_finished where id = %s",
+                [(one, letters[0] if number % 2 else over[0]) for number, one in enumerate(ids)],
+            )
+        many = [steps(client, **asked) for asked in LETTERS]
+        assert listed(client, "finishedjob", state="dead") == letters[:0:-1]
+        assert listed(client, "finishedjob", state="dead", queue="default") == letters[:0:-1]
+        assert listed(client, "finishedjob", state="dead", kind="nobody") == []
+        assert listed(client, "finishedjob", state="dead", kind="k" * 2_000) == []
+        # The oldest is behind the horizon.
+        assert listed(client, "finishedjob", state="dead", q="order:0") == []
+    finally:
+        lists.WINDOW, lists.MOST_LISTED, lists.NAMES_AMONG = before
+    assert all(after <= 1.2 * ahead + 100 for ahead, after in zip(few, many, strict=True)), (few, many)
+
+
+LETTERS: list[dict[str, str]] = [{"state": "dead", **more} for more in ({}, {"queue": "default"}, {"kind": "nobody"})]
+LETTERS += [{"state": "cancelled"}, {"state": "done", "kind": "nobody"}]
+
+
+def steps(client: Client, **asked: str) -> int:
+    """Count the steps of SQLite's virtual machine for a list, in tens; nothing on other databases."""
+    if connection.vendor != "sqlite":
+        return 0
+    taken = 0
+
+    def step() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    connection.connection.set_progress_handler(step, 10)
+    listed(client, "finishedjob", **asked)
+    connection.connection.set_progress_handler(None, 0)
+    return taken
 
 
 @promise

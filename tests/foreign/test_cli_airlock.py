@@ -109,6 +109,31 @@ def test_retry_makes_due_replays_and_leaves_what_is_held_or_processed(shop: Run,
     assert "knows no cancel" in shop("jobs", "cancel", later, *STORE, code=6).stderr
 
 
+def test_a_list_ends_after_a_number_of_dead_letters_and_says_so(
+    shop: Run, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.foreign.desk.WINDOW", 2)
+    far = bury(sql, "the network is down", 50, event_type="user.created", aggregate_type="user")
+    others = [bury(sql, seconds=seconds) for seconds in (40, 30, 20, 10)]
+    asked = ("dead", "list", "--json", *STORE)
+    for words in (("--kind", "user.created"), ("--error", "network"), ("--queue", "user", "--error", "network")):
+        short = shop(*asked, *words)
+        assert short.stdout == ""
+        assert "looked at 20,000 dead letters; for the others: --all, or --after " in short.stderr
+        after = short.stderr.split("--after ")[1].split()[0]
+        assert after == others[2]
+        assert letters(shop, *words, "--after", after) == []
+        assert "--all" not in shop(*asked, *words, "--after", others[0]).stderr
+        assert letters(shop, *words, "--after", others[0]) == letters(shop, *words, "--all") == [far]
+    # What is asked for by its id, or not asked anything, is found in any case.
+    assert letters(shop, "--id", far) == [far]
+    assert len(letters(shop)) == 5
+    [group] = lines(shop("dead", "groups", "--json", "--kind", "user.created", *STORE))
+    assert group["count"] == 1
+    shop("dead", "discard", "--kind", "user.created", "--yes", *STORE)
+    assert len(letters(shop)) == 4
+
+
 def test_dead_letters_are_grouped_replayed_and_discarded_as_they_are_chosen(shop: Run, sql: Sql) -> None:
     first, second = bury(sql, "order 1 is gone", 30), bury(sql, "order 27 is gone", 20)
     other = bury(sql, "KafkaError: the broker is away", 10, event_type="user.created", idempotency_key="k")

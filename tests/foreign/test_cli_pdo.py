@@ -163,6 +163,31 @@ def test_tail_tells_changes_and_what_left(shop: Run, hf: Holdfast, jobs: PdoQueu
     assert follower.look(at) == []
 
 
+def test_a_list_ends_after_a_number_of_dead_letters_and_says_so(
+    shop: Run, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.foreign.desk.WINDOW", 2)
+    far = bury(sql, "the network is down", urn="urn:far", queue="mail")
+    others = [bury(sql) for _ in range(4)]
+    asked = ("dead", "list", "--json", *STORE)
+    for words in (("--kind", "urn:far"), ("--error", "network"), ("--queue", "mail", "--error", "network")):
+        short = shop(*asked, *words)
+        assert short.stdout == ""
+        assert "looked at 20,000 dead letters; for the others: --all, or --after " in short.stderr
+        after = short.stderr.split("--after ")[1].split()[0]
+        assert after == str(others[2])
+        assert letters(shop, *words, "--after", after) == []
+        assert "--all" not in shop(*asked, *words, "--after", str(others[0])).stderr
+        assert letters(shop, *words, "--after", str(others[0])) == letters(shop, *words, "--all") == [str(far)]
+    # What is asked for by its id, or not asked anything, is found in any case.
+    assert letters(shop, "--id", str(far)) == [str(far)]
+    assert len(letters(shop)) == 5
+    [group] = lines(shop("dead", "groups", "--json", "--kind", "urn:far", *STORE))
+    assert group["count"] == 1
+    shop("dead", "discard", "--kind", "urn:far", "--yes", *STORE)
+    assert len(letters(shop)) == 4
+
+
 def test_dead_letters_are_listed_grouped_and_shown(shop: Run, sql: Sql) -> None:
     one, two = bury(sql, "order 1 is gone", at=ago(days=2)), bury(sql, "order 27 is gone")
     other = bury(sql, "the network is down", queue="mail")

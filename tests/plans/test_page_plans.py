@@ -42,7 +42,11 @@ NEW_ID = {
     "sqlite": "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-8'"
     " || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))",
 }
-ANALYZE = {"postgres": "vacuum analyze", "mysql": "analyze table holdfast_finished, holdfast_runs", "sqlite": "analyze"}
+ANALYZE = {
+    "postgres": "vacuum analyze",
+    "mysql": "analyze table holdfast_finished, holdfast_runs, holdfast_attributes",
+    "sqlite": "analyze",
+}
 
 READS: dict[str, Callable[[], Flow[Any]]] = {
     "sample": observe.sample,
@@ -60,6 +64,12 @@ READS: dict[str, Callable[[], Flow[Any]]] = {
     "newest, an error that nobody had": lambda: admin.newest(Filter(error="nobody"), window=WINDOW),
     "newest of the outbox": lambda: admin.newest(Filter(outbox=True), window=WINDOW),
     "live, nothing fits": lambda: admin.newest(Filter(states=("pending",), kind="nobody"), window=WINDOW),
+    "done, nothing fits": lambda: admin.newest(Filter(states=("done",), kind="nobody"), window=WINDOW),
+    "cancelled of a queue": lambda: admin.newest(Filter(states=("cancelled",), queue="mail"), window=WINDOW),
+    "ids of what is done, nothing fits": lambda: admin.finished_ids(
+        Filter(states=("done",), kind="nobody"), 20, WINDOW
+    ),
+    "ids of letters, nothing fits": lambda: admin.finished_ids(Filter(states=("dead",), kind="nobody"), 20, WINDOW),
     "dead letters": lambda: admin.newest(Filter(states=("dead",)), limit=20, window=WINDOW),
     "dead letters, nothing fits": lambda: admin.newest(Filter(states=("dead",), kind="nobody"), window=WINDOW),
     "dead letters of a queue, nothing fits": lambda: admin.newest(
@@ -86,6 +96,29 @@ READS: dict[str, Callable[[], Flow[Any]]] = {
     "what prune would delete": lambda: JobsDesk().count_older(Kept("done", "mail"), timedelta(seconds=-60)),
     "some of what is finished": lambda: admin.count_jobs(Filter(states=("done",)), COUNTED),
     "runs": lambda: runs.runs(runs.RunFilter()),
+    "runs of a workflow": lambda: runs.runs(runs.RunFilter(workflow="fulfil"), 20),
+    "runs of a workflow that nobody has": lambda: runs.look(runs.RunFilter(workflow="nobody"), window=WINDOW),
+    "runs of a kind": lambda: runs.look(runs.RunFilter(kind="nobody"), window=WINDOW),
+    "runs of a workflow that are done": lambda: runs.look(
+        runs.RunFilter(workflow="nobody", status="done"), window=WINDOW
+    ),
+    "runs of a kind that are dead": lambda: runs.look(runs.RunFilter(kind="nobody", status="dead"), window=WINDOW),
+    "runs that say what many say": lambda: runs.look(runs.RunFilter(attribute=("stage", '"over"')), 20, window=WINDOW),
+    "runs that say what many say, of no workflow": lambda: runs.look(
+        runs.RunFilter(workflow="nobody", attribute=("stage", '"over"')), window=WINDOW
+    ),
+    "runs that are dead and say what many say": lambda: runs.look(
+        runs.RunFilter(kind="nobody", status="dead", attribute=("stage", '"over"')), window=WINDOW
+    ),
+    "runs that say what few say": lambda: runs.look(runs.RunFilter(attribute=("order", "7")), window=WINDOW),
+    "runs that are done and say what few say": lambda: runs.look(
+        runs.RunFilter(status="done", attribute=("order", "7")), window=WINDOW
+    ),
+    "runs that say what nobody says": lambda: runs.runs(runs.RunFilter(attribute=("order", "0"))),
+    "runs that wait and say what many say": lambda: runs.runs(
+        runs.RunFilter(status="waiting", attribute=("stage", '"over"'))
+    ),
+    "children of a run": lambda: runs.runs(runs.RunFilter(parent=SIBLING)),
     "runs that run": lambda: runs.runs(runs.RunFilter(status="running")),
     "runs that wait": lambda: runs.runs(runs.RunFilter(status="waiting", workflow="fulfil")),
     "runs that wait for something": lambda: runs.runs(runs.RunFilter(waits_for="paid")),
@@ -104,27 +137,33 @@ ACTIONS: dict[str, Callable[[], Flow[Any]]] = {
     "count of letters, nothing fits": lambda: JobsDesk().count_letters(Wanted(kind="nobody")),
     "count of jobs, nothing fits": lambda: admin.count_found(Filter(kind="nobody")),
     "list, nothing fits": lambda: admin.list_jobs(Filter(kind="nobody")),
+    "runs of a workflow that nobody has": lambda: runs.runs(runs.RunFilter(workflow="nobody")),
+    "runs of a kind that nobody has": lambda: runs.runs(runs.RunFilter(kind="nobody")),
+    "runs that are over": lambda: runs.runs(runs.RunFilter(kind="nobody", status="cancelled")),
+    "runs that say what many say": lambda: runs.runs(runs.RunFilter(workflow="nobody", attribute=("stage", '"over"'))),
 }
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres", "mariadb", "mysql"])
+@pytest.fixture(scope="module", params=["sqlite", "unanalyzed", "postgres", "mariadb", "mysql"])
 def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Two databases: one with some finished rows, one with ten times as many."""
-    if request.param == "sqlite":
+    embedded = request.param in ("sqlite", "unanalyzed")
+    if embedded:
         folder = tmp_path_factory.mktemp("pages")
         named = (f"sqlite:///{folder}/few.db", f"sqlite:///{folder}/many.db")
     else:
         server: Postgres | MariaDB = request.getfixturevalue(request.param)
         named = (server.start().fresh_database(), server.fresh_database())
     for url, times in zip(named, (1, TIMES), strict=True):
-        fill(Store(url), times)
+        # Nobody gives a SQLite file statistics by itself.
+        fill(Store(url), times, analyzed=request.param != "unanalyzed")
     yield named
-    if request.param != "sqlite":
+    if not embedded:
         for url in named:
             server.drop_database(url.rpartition("/")[2].partition("?")[0])
 
 
-def fill(store: Store, times: int) -> None:
+def fill(store: Store, times: int, analyzed: bool = True) -> None:
     """Have some jobs finished and some live, and copy the finished ones."""
     store.run(migrate.apply(store.migrations))
     new = [new_job(QUEUES[n % 2], kind=f"kind{n % 3}", priority=n % 2) for n in range(SEEDS)]
@@ -148,7 +187,15 @@ def fill(store: Store, times: int) -> None:
             "insert into holdfast_runs (id, workflow, run_key, outcome, created_at, ended_at)"
             " select id, 'fulfil', id, outcome, created_at, finished_at from holdfast_finished"
         )
-        link.tell(ANALYZE[store.dialect.name])
+        link.tell(
+            "insert into holdfast_attributes (run_id, name, value) select id, 'stage', '\"over\"' from holdfast_runs"
+        )
+        link.tell(
+            "insert into holdfast_attributes (run_id, name, value)"
+            " select id, 'order', '7' from (select id from holdfast_runs order by id limit 10) r"
+        )
+        if analyzed:
+            link.tell(ANALYZE[store.dialect.name])
     store.close()
 
 
@@ -184,6 +231,7 @@ def stores(urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[t
     monkeypatch.setattr("holdfast.admin.looking.LINES_AT_ONCE", WINDOW)
     monkeypatch.setattr("holdfast.admin.jobs.WINDOW", WINDOW)
     monkeypatch.setattr("holdfast.admin.recording.COUNTED", COUNTED)
+    monkeypatch.setattr("holdfast.runs.people.WINDOW", WINDOW)
     few, many = Store(urls[0]), Store(urls[1])
     yield few, many
     few.close()

@@ -90,6 +90,26 @@ def test_a_page_of_runs_that_are_over_reads_no_more_than_the_page(
     assert plan.buffers <= 20 * PAGE, plan.buffers
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("statistics", ["stale", "fresh"])
+@pytest.mark.parametrize("status", ["done", "dead", None])
+@pytest.mark.parametrize("older_than", [None, "00000000-0000-0000-0000-000000000800"], ids=["first", "later"])
+def test_a_look_at_some_runs_reads_an_index_from_where_it_begins_to_where_it_ends(
+    request: pytest.FixtureRequest, statistics: str, status: str | None, older_than: str | None
+) -> None:
+    store = Store(request.getfixturevalue(statistics))
+    look = runs.look(runs.RunFilter(kind="nobody", status=status), PAGE, older_than, window=PAGE).start()
+    with psycopg.connect(store.url, autocommit=True) as connection, store.link() as link:
+        horizon = next(look)
+        listed = look.send(link.session.run(horizon))
+        plans = [explain(store, connection, each, "force_custom_plan") for each in (horizon, listed)]
+    store.close()
+    assert "from_id" in listed.params
+    # Also what is skipped in an index counts here: 100,000 places are hundreds of pages.
+    assert plans[0].buffers <= 2 * PAGE, plans[0].buffers
+    assert plans[1].buffers <= 10 * PAGE, plans[1].buffers
+
+
 @pytest.mark.parametrize("statistics", [False, True], ids=["unknown", "known"])
 @pytest.mark.parametrize("status", ["done", "dead", "cancelled"])
 def test_on_sqlite_it_walks_the_index_from_its_end(sqlite_url: str, statistics: bool, status: str) -> None:

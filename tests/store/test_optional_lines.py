@@ -80,7 +80,7 @@ def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_option
     # How far back a list of the newest jobs looks.
     admin |= {"jobs_horizon", "finished_horizon", "audit_horizon"}
     # Dead letters, and what ended last.
-    admin |= {"letters_list", "letters_count", "finished_latest"}
+    admin |= {"letters_list", "letters_count", "finished_ids", "finished_latest"}
     # The newest rows of statistics, of one worker or of all.
     admin |= {"stats_latest"}
     # What settles a batch leaves jobs with followers alone until their turn; a wake may name what is over.
@@ -94,7 +94,7 @@ def test_only_queries_of_people_enqueues_claims_ends_reaps_and_ticks_have_option
     # Those who wait may mark the jobs of some queues only.
     waits = {"results_mark"}
     # What is read of runs by hand, and a journal from some row on.
-    runs = {"journal_read", "runs_named", "runs_list", "runs_live"}
+    runs = {"journal_read", "runs_named", "runs_list", "runs_live", "runs_horizon"}
     # Remote steps by key, and those that people send again.
     runs |= {"dispatches_of", "dispatches_again"}
     assert (
@@ -115,7 +115,7 @@ def test_both_dialects_choose_by_the_same_names() -> None:
         optional(dialect_for(url, StoreOptions())) for url in ("sqlite:///:memory:", "postgresql://localhost/x")
     )
     # Only PostgreSQL begins claims at floors, locks rows, answers with the ids of unique jobs, has an index of groups,
-    # and has statements that fail where they find nothing.
+    # has statements that fail where they find nothing, and cannot be told which index to take.
     more = {name: pg[name] - lite.get(name, frozenset()) for name in pg}
     assert {name: found for name, found in more.items() if found} == {
         "claim": {"queues", "lane_queues"},
@@ -125,6 +125,8 @@ def test_both_dialects_choose_by_the_same_names() -> None:
         "finished_horizon": {"group"},
         "live_lock": {"skip_locked"},
         "reap_pick": {"lock"},
+        "runs_horizon": {"by_id"},
+        "runs_list": {"by_id"},
         "tickets": {"queues", "lane_queues"},
     }
     # Only SQLite answers for a batch by a statement of its own, if it is asked for the batch as a whole.

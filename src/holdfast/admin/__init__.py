@@ -34,6 +34,7 @@ from holdfast.admin.looking import WINDOW as WINDOW
 from holdfast.admin.looking import Look as Look
 from holdfast.admin.looking import audit_page as audit_page
 from holdfast.admin.looking import count_found as count_found
+from holdfast.admin.looking import finished_ids as finished_ids
 from holdfast.admin.looking import latest as latest
 from holdfast.admin.looking import list_jobs as list_jobs
 from holdfast.admin.looking import look as look

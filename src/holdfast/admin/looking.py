@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from operator import attrgetter
 
 from holdfast.admin.jobs import ALL, LONGEST_LIST, STATES, Filter, audit
 from holdfast.admin.reading import view_of
@@ -13,6 +13,7 @@ from holdfast.admin.windows import WINDOW as WINDOW
 from holdfast.admin.windows import behind, horizon
 from holdfast.flow import Flow, Steps, ask, flow, text_of
 from holdfast.life import merging
+from holdfast.life.windows import Look as Look
 from holdfast.observe import COUNTED
 from holdfast.placing import Every, on_every, placed_by
 from holdfast.values.ids import LOWEST_ID, is_id, parse_id
@@ -25,45 +26,24 @@ LINES_AT_ONCE = 1_000
 _TICK = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The jobs that were found, the id behind which the next look begins, and whether this one ended at its horizon.
-
-    more: None at the end. at_horizon: `more` stands where the look stopped, not behind a full page.
-    """
-
-    rows: list[JobView]
-    more: str | None = None
-    at_horizon: bool = False
-
-    @classmethod
-    def merged(cls, limit: int, newest: bool, looks: Sequence[Look]) -> Look:
-        """Make one look of those at several shards: it ends where the first of them does."""
-        ended = {look.more: look for look in looks if look.more is not None}
-        end = (max if newest else min)(ended, default=None)
-        rows = sorted((row for look in looks for row in look.rows), key=lambda row: row.id, reverse=newest)
-        found = [row for row in rows if end is None or (row.id >= end if newest else row.id <= end)]
-        if len(found) >= limit:
-            return cls(found[:limit], found[limit - 1].id)
-        return cls(found) if end is None else cls(found, end, ended[end].at_horizon)
-
-
-def newest(filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int | None = None) -> Flow[Look]:
+def newest(
+    filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int | None = None
+) -> Flow[Look[JobView]]:
     """Look at jobs, the newest first."""
     return look(filter, limit, after, window)
 
 
 def _looked(
     filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int | None = None, newest: bool = True
-) -> Every[Look]:
-    return Every(partial(Look.merged, limit, newest), ids=filter.ids)
+) -> Every[Look[JobView]]:
+    return Every(partial(Look.merged, attrgetter("id"), limit, newest), ids=filter.ids)
 
 
 @placed_by(_looked)
 @flow
 def look(
     filter: Filter = ALL, limit: int = 50, after: str | None = None, window: int | None = None, newest: bool = True
-) -> Steps[Look]:
+) -> Steps[Look[JobView]]:
     """Read jobs that fit, by their age, among the next `window` live and `window` finished ones behind `after`.
 
     window: `WINDOW`, if none is given.
@@ -85,6 +65,23 @@ def look(
     if len(found) == limit:
         return Look(found, found[-1].id)
     return Look(found) if edge is None else Look(found, behind(edge, newest), at_horizon=True)
+
+
+def _named(filter: Filter, limit: int, window: int | None = None) -> Every[list[str]]:
+    return Every(partial(merging.page_by, str, limit, True), ids=filter.ids)
+
+
+@placed_by(_named)
+@flow
+def finished_ids(filter: Filter, limit: int, window: int | None = None) -> Steps[list[str]]:
+    """Name the newest finished jobs that fit, among the newest `window` of them; `WINDOW`, if none is given.
+
+    Of dead letters, where these alone are asked for, it is the newest `window` of those.
+    """
+    given = filter.params()
+    edge = yield from horizon(filter, given, WINDOW if window is None else window, newest=True, finished=True)
+    bound = {} if edge is None else {"newer_than": edge}
+    return [text_of(row[0]) for row in (yield from ask("finished_ids", alone=True, limit=limit, **given | bound))]
 
 
 def _counted(filter: Filter = ALL, most: int = COUNTED + 1) -> Every[int]:

@@ -7,9 +7,7 @@ from uuid import UUID
 
 from holdfast.admin.filters import Filter
 from holdfast.flow import Steps, ask, text_of
-
-# Reading this many rows by primary key and sifting them takes a few dozen milliseconds.
-WINDOW = 20_000
+from holdfast.life.windows import WINDOW as WINDOW
 
 
 def horizon(

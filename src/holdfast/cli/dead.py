@@ -11,9 +11,9 @@ import click
 
 from holdfast import admin
 from holdfast.cli.groups import Group
-from holdfast.cli.jobs import far_option, filter_options, show_job, tell_of_more, told_of
+from holdfast.cli.jobs import filter_options, show_job, told_of
+from holdfast.cli.looking import after_option, far_option, tell_of_more
 from holdfast.cli.meant import Meant, meant_of, until_now
-from holdfast.cli.parse import ROW_ID
 from holdfast.cli.render import Column, age, error_line, plural, print_json, print_notes, print_table
 from holdfast.cli.shared import Exit, Failure, confirm, connection_options, json_option, named_route, together
 from holdfast.cli.stores import Opened, acting_options, open_desk, store_option
@@ -41,7 +41,7 @@ def letters(since: datetime | None, until: datetime | None, **said: Any) -> Want
 @dead.command("list")
 @filter_options
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
-@click.option("--after", type=ROW_ID, help="Go on after this id, the last of the page before.")
+@after_option
 @far_option
 @store_option
 @connection_options
@@ -61,17 +61,18 @@ def list_command(limit: int, after: str | None, far: bool, as_json: bool, **said
         if at.desk.can("letters"):
             found, stopped = at.looked(at.desk.letters, letters(**said), limit, after, newest=True, far=far)
         told = _told(at)
+    shown = [job.id for job in found]
     if as_json:
         print_json(job.to_dict() | at.label for job in found)
         print_notes(told)
-        return tell_of_more(found, limit, stopped, "dead letters")
+        return tell_of_more(shown, limit, stopped, "dead letters")
     now = datetime.now(UTC)
     rows = [(j.id, j.kind, j.queue, f"{age(now - (j.finished_at or now))} ago", _error(j.last_error)) for j in found]
     columns = [Column("id", whole=True, ids=True), Column("kind"), Column("queue", spare=True)]
     columns += [Column("died", whole=True), Column("error")]
     print_table(columns, rows, empty="no dead letters found")
     print_notes(told)
-    return tell_of_more(found, limit, stopped, "dead letters")
+    return tell_of_more(shown, limit, stopped, "dead letters")
 
 
 def _told(at: Opened) -> list[str]:

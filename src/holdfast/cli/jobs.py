@@ -17,6 +17,7 @@ from holdfast.cli.controls import cancel, change
 from holdfast.cli.family import print_family
 from holdfast.cli.follow import Change, Follower, changed_at, looks
 from holdfast.cli.groups import Group
+from holdfast.cli.looking import after_option, far_option, tell_of_more
 from holdfast.cli.parse import DURATION, MOMENT, ROW_ID
 from holdfast.cli.render import (
     Column,
@@ -84,11 +85,6 @@ def filter_options(command: F) -> F:
     )(command)
 
 
-far_option = click.option(
-    "--all", "far", is_flag=True, help=f"Look at all that are kept, not only at the first {admin.WINDOW:,}."
-)
-
-
 @jobs.command("list")
 @click.option(
     "--state",
@@ -101,7 +97,7 @@ far_option = click.option(
 @filter_options
 @click.option("--worker", help="Only jobs that this worker holds or held last.")
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
-@click.option("--after", type=ROW_ID, help="Go on after this id, the last of the page before.")
+@after_option
 @click.option("--oldest", is_flag=True, help="The oldest first.")
 @far_option
 @store_option
@@ -134,15 +130,7 @@ def list_command(
         told = [f"{name}: {words or 'empty'}; --store {name} lists it" for name, words in told_of(at, TOLD_COUNTS)]
     print_jobs(found, as_json, **at.label)
     print_notes(told)
-    tell_of_more(found, limit, stopped)
-
-
-def tell_of_more(found: list[JobView], limit: int, stopped: str | None, what: str = "jobs") -> None:
-    """Say how to go on where a list may not be whole."""
-    if len(found) == limit:
-        click.echo(f"{limit} shown; there may be more: --limit, or --after {found[-1].id}", err=True)
-    elif stopped is not None:
-        click.echo(f"looked at {admin.WINDOW:,} {what}; for the others: --all, or --after {stopped}", err=True)
+    tell_of_more([job.id for job in found], limit, stopped)
 
 
 def told_of(at: Opened, names: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ import click
 from holdfast import admin, jobs
 from holdfast import outbox as events
 from holdfast.cli.groups import Group
-from holdfast.cli.jobs import far_option, tell_of_more
+from holdfast.cli.looking import after_option, far_option, looked, tell_of_more
 from holdfast.cli.meant import Meant, meant_of, until_now
 from holdfast.cli.parse import MOMENT, ROW_ID
 from holdfast.cli.render import Column, age, error_line, plural, print_fields, print_json, print_notes, print_table
@@ -35,7 +36,6 @@ from holdfast.observe import COUNTED
 from holdfast.outbox import UNROUTED, DeliveryView, Route
 from holdfast.store import Store
 from holdfast.values.reserved import ROUTE_PREFIX, is_route, route_of
-from holdfast.values.views import JobView
 from holdfast.worker import registry
 
 NAMES = ("delivery", "deliveries")
@@ -73,7 +73,7 @@ def _queue(route: str | None, unrouted: bool) -> str | None:
 @click.option("--since", type=MOMENT, help="Published from this time on: 2h for two hours ago, or 2026-05-01T12:30.")
 @click.option("--until", type=MOMENT, help="Published before this time.")
 @click.option("--limit", type=click.IntRange(1, admin.LONGEST_LIST), default=50, show_default=True)
-@click.option("--after", type=ROW_ID, help="Go on after this id, the last of the page before.")
+@after_option
 @click.option("--oldest", is_flag=True, help="The oldest first.")
 @far_option
 @connection_options
@@ -102,27 +102,14 @@ def list_command(
     queue = _queue(route, unrouted)
     wanted = admin.Filter(outbox=True, queue=queue, created_after=since, created_before=until, **said)
     with open_store() as store:
-        found, stopped = _looked(store, wanted, limit, after, not oldest, far)
+        look = partial(admin.look, wanted, newest=not oldest)
+        found, stopped = looked(store, look, limit, after, far)
     rows = list(map(events.delivery_of, found))
     if as_json:
         print_json(one.to_dict() for one in rows)
     else:
         print_table(COLUMNS, map(_as_row, rows), empty="no deliveries found")
-    tell_of_more(found, limit, stopped)
-
-
-def _looked(
-    store: Store, wanted: admin.Filter, limit: int, after: str | None, newest: bool, far: bool
-) -> tuple[list[JobView], str | None]:
-    """Read up to `limit` deliveries; unless they are looked for `far`, the first horizon is the end."""
-    found: list[JobView] = []
-    while len(found) < limit:
-        seen = store.run(admin.look(wanted, limit - len(found), after, newest=newest))
-        found += seen.rows
-        if seen.more is None or (seen.at_horizon and not far):
-            return found, seen.more
-        after = seen.more
-    return found, None
+    tell_of_more([job.id for job in found], limit, stopped)
 
 
 COLUMNS = [Column("id", whole=True), Column("type"), Column("route"), Column("state", whole=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ import msgspec
 from holdfast import runs as flows
 from holdfast.admin import shard_of
 from holdfast.cli.groups import Group
+from holdfast.cli.looking import after_option, far_option, looked, tell_of_more
 from holdfast.cli.remote import redispatch_command
 from holdfast.cli.render import Column, moment, print_fields, print_json, print_table
 from holdfast.cli.run_lines import migrated, replayed
@@ -54,10 +56,17 @@ runs.add_command(redispatch_command)
 @click.option("--waits-for", help="Only runs that wait for this, such as signal:approved.")
 @click.option("--attribute", metavar="NAME=VALUE", help="Only runs that say this of themselves; the value is JSON.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most this many.")
+@after_option
+@far_option
 @connection_options
 @json_option
-def list_command(attribute: str | None, limit: int, as_json: bool, **wanted: str | None) -> None:
-    """List runs, the newest first.
+def list_command(
+    attribute: str | None, limit: int, after: str | None, far: bool, as_json: bool, **wanted: str | None
+) -> None:
+    """List runs, the newest first. --after takes the id of a run's job.
+
+    By workflow, kind, or an attribute that very many runs have, it looks at the newest 20,000 runs, or with --status at
+    those that ended so, and says so where there are more; --all goes on.
 
     \b
     Example:
@@ -65,8 +74,9 @@ def list_command(attribute: str | None, limit: int, as_json: bool, **wanted: str
     """
     said = None if attribute is None else _attribute(attribute)
     with open_store() as store:
-        found = store.run(flows.runs(RunFilter(attribute=said, **wanted), limit))
+        found, stopped = looked(store, partial(flows.look, RunFilter(attribute=said, **wanted)), limit, after, far)
     _print_runs(found, as_json)
+    tell_of_more([view.job_id for view in found], limit, stopped, "runs")
 
 
 @runs.command("stuck")

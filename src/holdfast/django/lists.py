@@ -9,18 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 
+from holdfast.admin import Filter, finished_ids
 from holdfast.admin.looking import WINDOW
+from holdfast.errors import ConfigError
+from holdfast.values.rows import Outcome
 
 # How many rows the pages of one list hold; who needs more narrows the list down.
 MOST_LISTED = 1_000
 # Among how many of the newest rows names for the filters are looked for.
 NAMES_AMONG = 1_000
+OUTCOMES = get_args(Outcome)
 _BEGINNING = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}", re.IGNORECASE)
 
 
@@ -43,6 +47,9 @@ class NewestRows(ChangeList):
 
     def get_queryset(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         found = super().get_queryset(request, *args, **kwargs)
+        if self.params.get("state") in OUTCOMES and not self._is_indexed():
+            # By their ids alone: beside an outcome, a database may read all rows that ended so.
+            return self.root_queryset.filter(pk__in=self._over()).order_by("-pk")
         horizon = None if self._is_indexed() else self._horizon()
         return found if horizon is None else found.filter(pk__gte=horizon)
 
@@ -51,11 +58,20 @@ class NewestRows(ChangeList):
 
     def _horizon(self) -> str | None:
         """Return the id of the oldest row to look at; None where all are looked at."""
-        rows = self.model._default_manager.all()
-        if self.params.get("state") == "dead" and hasattr(self.model, "outcome"):
-            rows = rows.filter(outcome="dead")
-        ids = rows.order_by("-pk").values_list("pk", flat=True)
+        ids = self.model._default_manager.order_by("-pk").values_list("pk", flat=True)
         return next(iter(ids[WINDOW - 1 : WINDOW]), None)
+
+    def _over(self) -> list[str]:
+        """Name the jobs of one outcome that the pages show."""
+        from holdfast.django import hf
+
+        queue, kind = (self.params.get(name) or None for name in ("queue", "kind"))
+        try:
+            wanted = Filter((self.params["state"],), queue, kind, self.query.strip() or None)
+        except ConfigError:
+            # Nothing has a name that long.
+            return []
+        return hf.store.run(finished_ids(wanted, MOST_LISTED, WINDOW))
 
     @property
     def is_cut(self) -> bool:

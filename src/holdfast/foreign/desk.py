@@ -18,6 +18,7 @@ from holdfast.foreign.tables import ForeignTables
 from holdfast.life.desk import Desk
 from holdfast.life.findings import Finding, of_letters
 from holdfast.life.listing import EVERYTHING, After, Count, Page, Wanted
+from holdfast.life.windows import WINDOW
 from holdfast.values.rows import Outcome, State, when
 from holdfast.values.views import AuditLine, DeadGroup, JobView
 
@@ -152,8 +153,12 @@ class LettersDesk(ForeignDesk):
     """Foreign tables that keep dead letters: how they are listed, counted and grouped."""
 
     @abstractmethod
-    def read_letters(self, wanted: Wanted, limit: int, after: After, newest: bool) -> Steps[Page]:
-        """Read a page of the letters that fit."""
+    def read_letters(self, wanted: Wanted, limit: int, after: After, newest: bool, end: After = None) -> Steps[Page]:
+        """Read a page of the letters that fit, no further than to the one at `end`."""
+
+    @abstractmethod
+    def horizon(self, after: After, newest: bool, window: int) -> Steps[After]:
+        """Name the letter that is the last of the next `window`, whatever is asked of them; None at the end."""
 
     @abstractmethod
     def count_unsifted(self, wanted: Wanted) -> Steps[int]:
@@ -163,7 +168,26 @@ class LettersDesk(ForeignDesk):
     def letters(
         self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
     ) -> Steps[Page]:
-        return (yield from self.read_letters(wanted, limit, after, newest))
+        """Read dead letters that fit, among the next `WINDOW` of them: no index finds those that do.
+
+        Letters by their ids are found in any case.
+        """
+        end = yield from self._end(wanted, after, newest)
+        found: list[JobView] = []
+        while True:
+            page = yield from self.read_letters(wanted, limit - len(found), after, newest, end)
+            found += page.rows
+            if page.more is None:
+                return Page(found) if end is None else Page(found, end, at_horizon=True)
+            if len(found) == limit:
+                return Page(found, page.more)
+            after = page.more
+
+    def _end(self, wanted: Wanted, after: After, newest: bool) -> Steps[After]:
+        """Name the letter at which a look must end; None where it may go to the end."""
+        if wanted.ids or not wanted.given():
+            return None
+        return (yield from self.horizon(after, newest, WINDOW))
 
     @flow
     def count_letters(self, wanted: Wanted = EVERYTHING) -> Steps[int]:
@@ -182,14 +206,18 @@ class LettersDesk(ForeignDesk):
     def each_page(
         self, wanted: Wanted, take: Callable[[list[JobView]], object], most: float = math.inf, newest: bool = False
     ) -> Steps[None]:
-        """Hand over the letters that fit, up to `most`, page by page."""
+        """Hand over the letters that fit, up to `most`, page by page, in looks at a bounded number of them."""
         after: After = None
+        end = yield from self._end(wanted, after, newest)
         while most > 0:
-            page = yield from self.read_letters(wanted, int(min(most, PAGE_ROWS)), after, newest)
+            page = yield from self.read_letters(wanted, int(min(most, PAGE_ROWS)), after, newest, end)
             take(page.rows)
-            if page.more is None:
-                break
             most, after = most - len(page.rows), page.more
+            if after is None and end is None:
+                break
+            if after is None:
+                after = end
+                end = yield from self._end(wanted, after, newest)
 
     def dead_letters(self) -> Steps[list[Finding]]:
         [[now]] = yield from ask("clock")

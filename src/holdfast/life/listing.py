@@ -70,6 +70,11 @@ EVERYTHING = Wanted()
 After = str | JobView | None
 
 
+def id_of(place: str | JobView) -> str:
+    """Return the id of a row that is named, or there."""
+    return place.id if isinstance(place, JobView) else place
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Rows that fit, and the row, or the id, behind which the next page begins; None at the end.
@@ -85,7 +90,7 @@ class Page:
     @property
     def cursor(self) -> str | None:
         """The id behind which the next page begins."""
-        return self.more.id if isinstance(self.more, JobView) else self.more
+        return None if self.more is None else id_of(self.more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from holdfast.runs.people import STATUSES as STATUSES
 from holdfast.runs.people import RunFilter as RunFilter
 from holdfast.runs.people import live_kinds as live_kinds
 from holdfast.runs.people import long_journals as long_journals
+from holdfast.runs.people import look as look
 from holdfast.runs.people import runs as runs
 from holdfast.runs.people import show as show
 from holdfast.runs.people import timeline as timeline

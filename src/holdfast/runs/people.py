@@ -14,10 +14,11 @@ import msgspec
 from holdfast.errors import ConfigError, RunNotFound
 from holdfast.flow import Steps, ask, flow, number_of, text_of
 from holdfast.life import merging
+from holdfast.life.windows import WINDOW, Look, last_looked_at
 from holdfast.placing import Every, placed_by, where_id_is
 from holdfast.runs.checkpoints import journal
 from holdfast.runs.rows import Recorded, RunView
-from holdfast.values.ids import parse_id
+from holdfast.values.ids import HIGHEST_ID, LOWEST_ID, parse_id
 from holdfast.values.payload import decode_value
 from holdfast.values.rows import when
 
@@ -39,6 +40,27 @@ class RunFilter:
     attribute: tuple[str, str] | None = None
     parent: str | None = None
 
+    @property
+    def states(self) -> list[str] | None:
+        """The states of jobs whose runs may be of the status; None where it is none of live runs alone."""
+        # A run that was parked with a deadline is pending for the database, and waiting for people.
+        if self.status == "waiting":
+            return ["waiting", "pending"]
+        if self.status is None or self.status == "stuck" or self.status in _OUTCOMES:
+            return None
+        return [_STATES.get(self.status, self.status)]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether live runs alone can fit."""
+        return bool(self.states or self.waits_for)
+
+    @property
+    def is_sifted(self) -> bool:
+        """Whether runs must be looked at one after the other, because no index finds those that fit."""
+        found = self.is_live or self.status == "stuck" or self.parent is not None
+        return not found and (self.workflow, self.kind, self.attribute) != (None, None, None)
+
 
 class Long(NamedTuple):
     """A run with a long journal."""
@@ -48,6 +70,75 @@ class Long(NamedTuple):
     rows: int
 
 
+def _looked(
+    wanted: RunFilter, limit: int = 100, after: str | None = None, window: int | None = None
+) -> Every[Look[RunView]]:
+    return Every(partial(Look.merged, attrgetter("job_id"), limit, True))
+
+
+@placed_by(_looked)
+@flow
+def look(
+    wanted: RunFilter, limit: int = 100, after: str | None = None, window: int | None = None
+) -> Steps[Look[RunView]]:
+    """Read runs that fit, the newest first, among the next `window` runs behind the one whose job has the id `after`.
+
+    window: `WINDOW`, if none is given. Of runs that are over in one way, it is the next `window` of those.
+    Runs that are not over, or stuck, or children of one run, and runs that say of themselves what no more than `window`
+    runs say, are found in any case: they have indexes of their own.
+    Raises: ConfigError.
+    """
+    asked = _asked(wanted) | ({} if after is None else {"older_than": parse_id(after)})
+    end = yield from _end_of_look(wanted, asked, WINDOW if window is None else window)
+    asked |= end
+    views: list[RunView] = []
+    while True:
+        if wanted.is_live:
+            rows = yield from ask("runs_live", limit=limit, alone=True, **asked)
+        else:
+            rows = yield from ask("runs_list", limit=limit, alone=True, **asked)
+        found = [_view(row) for row in rows]
+        views += [view for view in found if wanted.status in (None, view.status)]
+        # What is not of the status was read, too: a page of nothing else is not the last one.
+        if len(rows) < limit or len(views) >= limit:
+            break
+        asked["older_than"] = found[-1].job_id
+    views = yield from _with_attributes(views[:limit])
+    if len(views) == limit:
+        return Look(views, views[-1].job_id)
+    return Look(views, end.get("from_id"), at_horizon="from_id" in end)
+
+
+def _asked(wanted: RunFilter) -> dict[str, Any]:
+    """Say a filter as lines of the queries."""
+    name, value = wanted.attribute or (None, None)
+    asked = {"workflow": wanted.workflow, "kind": wanted.kind, "parent": wanted.parent}
+    asked |= {"attribute": name, "value": value}
+    said: dict[str, Any] = {each: what for each, what in asked.items() if what is not None}
+    if wanted.is_live:
+        said |= {} if wanted.waits_for is None else {"waits_for": wanted.waits_for}
+        said |= {} if wanted.states is None else {"states": wanted.states}
+    elif wanted.status in _OUTCOMES:
+        said |= {"outcome": wanted.status, "older_than": HIGHEST_ID, "from_id": LOWEST_ID}
+    else:
+        said |= {"by_id": True} | ({"stuck": True} if wanted.status == "stuck" else {})
+    return said
+
+
+def _end_of_look(wanted: RunFilter, asked: dict[str, Any], window: int) -> Steps[dict[str, Any]]:
+    """Say how a look is kept from reading all runs: by where it ends, or by what few runs say of themselves."""
+    if not wanted.is_sifted:
+        return {}
+    if wanted.attribute is not None:
+        name, value = wanted.attribute
+        [[many]] = yield from ask("attributes_count", alone=True, attribute=name, value=value, most=window + 1)
+        if number_of(many) <= window:
+            return {"few": True}
+    among = {each: asked[each] for each in ("outcome", "by_id", "older_than") if each in asked}
+    last = last_looked_at((yield from ask("runs_horizon", alone=True, skipped=window - 1, **among)))
+    return {} if last is None else {"from_id": text_of(last[0]), "by_id": True}
+
+
 def _page(wanted: RunFilter, limit: int = 100, after: str | None = None) -> Every[list[RunView]]:
     return Every(partial(merging.page_by, attrgetter("job_id"), limit, True))
 
@@ -55,49 +146,17 @@ def _page(wanted: RunFilter, limit: int = 100, after: str | None = None) -> Ever
 @placed_by(_page)
 @flow
 def runs(wanted: RunFilter, limit: int = 100, after: str | None = None) -> Steps[list[RunView]]:
-    """List runs, the newest first; `after` is the id of the last job of the page before. Raises: ConfigError."""
-    after = None if after is None else parse_id(after)
-    stuck = wanted.status == "stuck"
-    outcome = wanted.status if wanted.status in _OUTCOMES else None
-    states = None if wanted.status is None or stuck or outcome else [_STATES.get(wanted.status, wanted.status)]
-    # A run that was parked with a deadline is pending for the database, and waiting for people.
-    if wanted.status == "waiting":
-        states = ["waiting", "pending"]
-    name, value = wanted.attribute or (None, None)
-    asked: dict[str, Any] = {"workflow": wanted.workflow, "kind": wanted.kind, "parent": wanted.parent}
-    asked |= {"attribute": name, "value": value}
-    views: list[RunView] = []
+    """List runs, the newest first; `after` is the id of the last job of the page before. Raises: ConfigError.
+
+    It goes on until there are enough, in as many looks as it takes, each at a bounded number of runs.
+    """
+    found: list[RunView] = []
     while True:
-        if states or wanted.waits_for:
-            rows = yield from ask(
-                "runs_live",
-                states=states,
-                waits_for=wanted.waits_for,
-                older_than=after,
-                limit=limit,
-                alone=True,
-                **asked,
-            )
-        else:
-            rows = yield from ask(
-                "runs_list",
-                outcome=outcome,
-                stuck=stuck or None,
-                id=None,
-                run_key=None,
-                older_than=after,
-                limit=limit,
-                alone=True,
-                **asked,
-            )
-        found = [_view(row) for row in rows]
-        views += [view for view in found if wanted.status in (None, view.status)]
-        # What is not of the status was read, too: a page of nothing else is not the last one.
-        if len(rows) < limit or len(views) >= limit:
-            break
-        after = found[-1].job_id
-    views = views[:limit]
-    return (yield from _with_attributes(views))
+        seen = yield from look(wanted, limit - len(found), after).start()
+        found += seen.rows
+        if seen.more is None or len(found) == limit:
+            return found
+        after = seen.more
 
 
 @where_id_is
@@ -136,20 +195,8 @@ def live_kinds() -> Steps[dict[str, tuple[int, int]]]:
 
 
 def _by(column: str, value: str, workflow: str | None) -> Steps[list[RunView]]:
-    asked: dict[str, Any] = dict.fromkeys(
-        (
-            "id",
-            "run_key",
-            "kind",
-            "outcome",
-            "stuck",
-            "attribute",
-            "value",
-            "parent",
-            "older_than",
-        )
-    )
-    rows = yield from ask("runs_list", **asked | {"workflow": workflow, column: value}, limit=2)
+    asked: dict[str, Any] = {column: value} | ({} if workflow is None else {"workflow": workflow})
+    rows = yield from ask("runs_list", limit=2, **asked)
     return [_view(row) for row in rows]
 
 

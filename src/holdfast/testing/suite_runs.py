@@ -377,6 +377,45 @@ def test_runs_that_are_over_are_listed_by_their_outcome_in_pages_the_newest_firs
     assert do(runs.runs(runs.RunFilter(status="done", workflow="ship"))) == []
 
 
+def test_a_look_at_runs_stops_behind_so_many_and_says_where_the_next_one_begins(do: Do, clock: Clock) -> None:
+    for number in range(6):
+        lease = held_run(do, f"order-{number}")
+        said = [journal_row(1, "set:stage", "set", value='"over"')]
+        written(do, lease, *said, *[journal_row(2, "set:n", "set", value="1")] * (number == 0))
+        do(ended_run(lease, "done" if number % 2 else "dead"))
+        clock.advance(1)
+    # Those that ended in another way are not counted where an outcome is asked for.
+    for status, edges in ((None, ["order-4", "order-2"]), ("done", ["order-3"]), ("dead", ["order-2"])):
+        for sifted in (
+            {"workflow": "other"},
+            {"kind": "fulfil@9"},
+            {"workflow": "other", "attribute": ("stage", '"over"')},
+        ):
+            wanted, after, stops = runs.RunFilter(status=status, **sifted), None, []
+            while (seen := do(runs.look(wanted, 2, after, window=2))).more is not None:
+                assert (seen.rows, seen.at_horizon) == ([], True)
+                stops.append(do(runs.show(seen.more)).id)
+                after = seen.more
+            assert stops == edges
+    found = do(runs.look(runs.RunFilter(status="dead", workflow="fulfil"), 2, window=2))
+    assert [view.id for view in found.rows] == ["order-4", "order-2"]
+    assert (found.more, found.at_horizon) == (found.rows[-1].job_id, False)
+
+
+def test_runs_that_say_what_few_say_are_found_however_old_they_are(do: Do, clock: Clock) -> None:
+    for number in range(4):
+        lease = held_run(do, f"order-{number}")
+        written(do, lease, journal_row(1, "set:n", "set", value=str(number // 2)))
+        do(ended_run(lease, "done" if number else "dead"))
+        clock.advance(1)
+    for status, found in ((None, ["order-1", "order-0"]), ("dead", ["order-0"]), ("cancelled", [])):
+        seen = do(runs.look(runs.RunFilter(status=status, attribute=("n", "0")), 5, window=2))
+        assert ([view.id for view in seen.rows], seen.more) == (found, None)
+    assert do(runs.look(runs.RunFilter(workflow="other", attribute=("n", "0")), 5, window=2)).rows == []
+    seen = do(runs.look(runs.RunFilter(attribute=("n", "0")), 1, window=2))
+    assert [view.id for view in do(runs.runs(runs.RunFilter(attribute=("n", "0")), 5, seen.more))] == ["order-0"]
+
+
 def test_what_looks_like_an_id_and_is_none_names_no_run(do: Do) -> None:
     with pytest.raises(RunNotFound):
         do(runs.show("zzzzzzzz-zzzz-zzzz-zzzz-zzzzzzzzzzzz"))

@@ -15,6 +15,7 @@ from holdfast.errors import ConfigError
 _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _BEGINNING = re.compile(r"[0-9a-f]{4,32}")
 LOWEST_ID = "00000000-0000-0000-0000-000000000000"
+HIGHEST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _FNV_OFFSET = 2_166_136_261
 _FNV_PRIME = 16_777_619
 _DRAWN_AT_ONCE = 512

@@ -145,6 +145,19 @@ select id, outcome, queue, kind, priority, attempts, max_attempts, fence, `key`,
        id
  limit :limit;
 
+-- finished_ids: name the newest finished jobs; the lines marked `when` as in jobs_list.
+-- Differs: the index is named, because MySQL may take holdfast_finished_age_idx, and sort.
+select id
+  from holdfast_finished
+       force index (holdfast_finished_letters_idx)  -- when only_dead
+       force index (primary)  -- when states
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+   and id > :newer_than  -- when newer_than
+ order by id desc
+ limit :limit;
+
 -- letters_count: count dead letters, no more than :most; the lines marked `when` as in jobs_list.
 select count(*)
   from (select 1

@@ -121,6 +121,16 @@ select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, u
        id
  limit :limit;
 
+-- finished_ids: name the newest finished jobs; the lines marked `when` as in jobs_list.
+select id
+  from holdfast_finished
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+   and id > :newer_than  -- when newer_than
+ order by id desc
+ limit :limit;
+
 -- letters_count: count dead letters, no more than :most; the lines marked `when` as in jobs_list.
 select count(*)
   from (select 1

@@ -10,7 +10,9 @@
    and finished_at < :finished_before  -- when finished_before
 
 -- fragment outcome_filter: the same conditions on finished jobs.
-   and outcome in (select value from json_each(:states))  -- when states
+-- Differs: +outcome is no column, so that SQLite does not take holdfast_finished_age_idx, read all that ended so and
+-- sort them. Without statistics it would, also where ids say how far to read.
+   and +outcome in (select value from json_each(:states))  -- when states
    and outcome = 'dead'  -- when only_dead
    and fingerprint = :group  -- when group
    and finished_at >= :finished_after  -- when finished_after
@@ -38,7 +40,8 @@
 
 -- jobs_list: read live and finished jobs as one list; a line marked `when` is there only if its parameter is given.
 -- The conditions are pushed into both arms and the arms are merged by primary key, so that a page costs a page.
--- Differs: both arms must give each column the same type, or SQLite reads and sorts both tables whole.
+-- Differs: both arms must give each column the same type, or SQLite reads and sorts both tables whole. An outcome is
+-- cast for the reason that is given at outcome_filter.
 select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
        progress, result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
        finished_at, fingerprint, replays, cancel_requested, lapses, waits_for
@@ -48,9 +51,9 @@ select id, state, queue, kind, priority, attempts, max_attempts, fence, key, uni
                cancel_requested, lapses, waits_for
           from holdfast_jobs
          union all
-        select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
-               progress, result, errors, available_at, created_at, leased_at, cast(null as integer), leased_by,
-               finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer), cast(null as text)
+        select id, cast(outcome as text), queue, kind, priority, attempts, max_attempts, fence, key, unique_key,
+               payload, headers, progress, result, errors, available_at, created_at, leased_at, cast(null as integer),
+               leased_by, finished_at, fingerprint, replays, cast(0 as integer), cast(0 as integer), cast(null as text)
           from holdfast_finished
          where true
            and false  -- when only_live
@@ -128,6 +131,18 @@ select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, u
  order by
        id desc,  -- when newest
        id
+ limit :limit;
+
+-- finished_ids: name the newest finished jobs; the lines marked `when` as in jobs_list.
+-- Differs: the index is named; see finished_horizon.
+select id
+  from holdfast_finished
+       indexed by holdfast_finished_letters_idx  -- when only_dead
+ where true
+   -- insert outcome_filter
+   -- insert job_filter
+   and id > :newer_than  -- when newer_than
+ order by id desc
  limit :limit;
 
 -- letters_count: count dead letters, no more than :most; the lines marked `when` as in jobs_list.

@@ -60,4 +60,4 @@ def rows_of(place: Place, wanted: Wanted, after: str = "", limit: int = ROWS) ->
     read = place.desk.letters if wanted.states == ("dead",) and place.desk.can("letters") else place.desk.rows
     asked = Wanted(**(vars(wanted) | {"states": ()})) if read == place.desk.letters else wanted
     page = yield from look(place.store, read(asked, limit=limit, after=after or None))
-    return Found(page.rows, page.cursor)
+    return Found(page.rows, page.cursor, page.at_horizon)

@@ -47,13 +47,12 @@ def page(visit: Visit) -> Talk[Response]:
     wanted = RunFilter(
         workflow=said.one("workflow") or None, status=status or None, waits_for=said.one("waits_for") or None
     )
-    found = yield from visit.look(runs.runs(wanted, ROWS, said.one("after") or None))
+    found = yield from visit.look(runs.look(wanted, ROWS, said.one("after") or None))
     return render(
         visit,
         "runs.html",
         "Runs",
-        runs=found,
-        more=found[-1].job_id if len(found) == ROWS else None,
+        found=found,
         statuses=STATUSES,
         status=status,
         workflow=said.one("workflow"),

@@ -14,6 +14,7 @@ from holdfast.foreign.airlock.messages import error_in, flaw_in
 from holdfast.foreign.desk import EXAMINED_ROWS, LettersDesk, page_of, page_size, stated, view
 from holdfast.life.findings import Finding
 from holdfast.life.listing import EVERYTHING, After, Count, Kept, Page, Replays, Wanted
+from holdfast.life.windows import last_looked_at
 from holdfast.values.failure import fingerprint
 from holdfast.values.ids import parse_id
 from holdfast.values.rows import Outcome, State, when
@@ -90,17 +91,28 @@ class AirlockDesk(LettersDesk):
         given = stated(self._params(self.asked(wanted, _ASKED_OF_ROWS))) | {"live": True}
         return (yield from self._page(wanted, given, limit, after, newest))
 
-    def read_letters(self, wanted: Wanted, limit: int, after: After, newest: bool) -> Steps[Page]:
-        return (yield from self._page(wanted, self._of_letters(wanted) | {"failed": True}, limit, after, newest))
+    def read_letters(self, wanted: Wanted, limit: int, after: After, newest: bool, end: After = None) -> Steps[Page]:
+        given = self._of_letters(wanted) | {"failed": True}
+        if end is not None:
+            last = yield from self._placed(end)
+            given |= {"end_at": last.created_at, "from_id" if newest else "to_id": last.id}
+        return (yield from self._page(wanted, given, limit, after, newest))
+
+    def horizon(self, after: After, newest: bool, window: int) -> Steps[After]:
+        place = yield from self._place(after, newest)
+        last = last_looked_at((yield from self.tables.ask("letters_horizon", skipped=window - 1, **place)))
+        return None if last is None else (yield from self._placed(last[0]))
 
     def _page(self, wanted: Wanted, given: dict[str, Any], limit: int, after: After, newest: bool) -> Steps[Page]:
-        place: dict[str, Any] = {"limit": page_size(wanted, limit)} | ({"newest": True} if newest else {})
-        if isinstance(after, str):
-            # Ids say nothing of age, so that of the row is needed too.
-            after = yield from self._placed(after)
+        given = given | {"limit": page_size(wanted, limit)} | (yield from self._place(after, newest))
+        return page_of(wanted, limit, (yield from self._read(given)))
+
+    def _place(self, after: After, newest: bool) -> Steps[dict[str, Any]]:
+        place: dict[str, Any] = {"newest": True} if newest else {}
         if after is not None:
-            place |= {"after_at": after.created_at, "older_than" if newest else "newer_than": after.id}
-        return page_of(wanted, limit, (yield from self._read(given | place)))
+            row = yield from self._placed(after)
+            place |= {"after_at": row.created_at, "older_than" if newest else "newer_than": row.id}
+        return place
 
     def _read(self, given: dict[str, Any]) -> Steps[list[JobView]]:
         return [row_view(self.tables, Row(*row)) for row in (yield from self.tables.ask("rows", **given))]
@@ -108,10 +120,13 @@ class AirlockDesk(LettersDesk):
     def _one(self, row_id: str) -> Steps[list[JobView]]:
         return (yield from self._read({"row_ids": [parse_id(row_id)], "limit": 1}))
 
-    def _placed(self, row_id: str) -> Steps[JobView]:
-        found = yield from self._one(row_id)
+    def _placed(self, row: str | JobView) -> Steps[JobView]:
+        """Read a row that is named: ids say nothing of age, so that of the row is needed too."""
+        if isinstance(row, JobView):
+            return row
+        found = yield from self._one(row)
         if not found:
-            raise Conflict(f"Message {row_id} is gone, so what comes after it cannot be told. Begin at the first page.")
+            raise Conflict(f"Message {row} is gone, so what comes after it cannot be told. Begin at the first page.")
         return found[0]
 
     def count_unsifted(self, wanted: Wanted) -> Steps[int]:

@@ -15,7 +15,8 @@ from holdfast.foreign.pdo.dead import Failed, message_of
 from holdfast.foreign.pdo.envelope import Malformed, read
 from holdfast.foreign.pdo.flows import PdoTables, Stored, decoded
 from holdfast.life.findings import Finding
-from holdfast.life.listing import EVERYTHING, After, Count, Kept, Page, Replays, Wanted
+from holdfast.life.listing import EVERYTHING, After, Count, Kept, Page, Replays, Wanted, id_of
+from holdfast.life.windows import last_looked_at
 from holdfast.values.failure import fingerprint
 from holdfast.values.views import JobView
 from holdfast.values.words import plural
@@ -73,18 +74,26 @@ class PdoDesk(LettersDesk):
         self, wanted: Wanted = EVERYTHING, *, limit: int = 50, after: After = None, newest: bool = True
     ) -> Steps[Page]:
         given = self._params(self.asked(wanted, _ASKED_OF_ROWS))
-        return page_of(wanted, limit, (yield from self._rows(given | self._place(wanted, limit, after, newest))))
+        given |= {"limit": page_size(wanted, limit)} | self._place(after, newest)
+        return page_of(wanted, limit, (yield from self._rows(given)))
 
     def _rows(self, given: dict[str, Any]) -> Steps[list[JobView]]:
         now = yield from self.tables.now(alone=True)
         rows = yield from self.tables.ask("rows", **given)
         return [row_view(self.tables, Stored.of(row), now) for row in rows]
 
-    def read_letters(self, wanted: Wanted, limit: int, after: After, newest: bool) -> Steps[Page]:
-        given = self._asked_of_letters(wanted) | self._place(wanted, limit, after, newest)
+    def read_letters(self, wanted: Wanted, limit: int, after: After, newest: bool, end: After = None) -> Steps[Page]:
+        given = self._asked_of_letters(wanted) | {"limit": page_size(wanted, limit)} | self._place(after, newest)
+        if end is not None:
+            given["from_id" if newest else "to_id"] = self._number(id_of(end))
         now = yield from self.tables.now(alone=True)
         rows = yield from self.tables.ask("failed", **given)
         return page_of(wanted, limit, [letter_view(self.tables, Failed.of(row), now) for row in rows])
+
+    def horizon(self, after: After, newest: bool, window: int) -> Steps[After]:
+        rows = yield from self.tables.ask("failed_horizon", skipped=window - 1, **self._place(after, newest))
+        last = last_looked_at(rows)
+        return None if last is None else str(last[0])
 
     def count_unsifted(self, wanted: Wanted) -> Steps[int]:
         return sum((yield from self._letter_counts(self._asked_of_letters(wanted))).values())
@@ -108,11 +117,10 @@ class PdoDesk(LettersDesk):
             given["row_ids"] = [self._number(row_id) for row_id in given.pop("ids")]
         return stated(given)
 
-    def _place(self, wanted: Wanted, limit: int, after: After, newest: bool) -> dict[str, Any]:
-        place: dict[str, Any] = {"limit": page_size(wanted, limit)} | ({"newest": True} if newest else {})
+    def _place(self, after: After, newest: bool) -> dict[str, Any]:
+        place: dict[str, Any] = {"newest": True} if newest else {}
         if after is not None:
-            last = after.id if isinstance(after, JobView) else after
-            place["older_than" if newest else "newer_than"] = self._number(last)
+            place["older_than" if newest else "newer_than"] = self._number(id_of(after))
         return place
 
     def _number(self, row_id: str) -> int:

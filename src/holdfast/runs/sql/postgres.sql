@@ -263,31 +263,72 @@ select run_id::text, name, value
  order by run_id, name;
 
 -- runs_list: read runs with the state of their jobs, the newest first.
--- An outcome is asked for as a range and leads the order, which only holdfast_runs_outcome_idx has then. Were it one
--- value, the planner might walk over all runs by their id instead, in the hope of a match before long.
+-- What runs say of themselves is read of each run as a value, of which no planner makes a join, because very many may
+-- say the same. With `few`, no more of them do than a look may read, and it begins with those.
+-- An outcome and ids are asked for as one range of both, and the outcome leads the order, which only
+-- holdfast_runs_outcome_idx has then: it is read from one id to the other and no further. Were the outcome one value,
+-- the planner might walk over all runs by their id instead, in the hope of a match before long; beside a range of
+-- outcomes alone, servers before 18 read all of them. Ids alone are asked for with `by_id`, where they are few, or all
+-- there is.
+-- Differs: jobs are looked up one by one, because they may be very many more than runs: a merge of both by id reads
+-- those between two runs, too.
 select r.id::text, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
        j.waits_for, r.stuck, r.parent_id::text, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
        j.available_at, r.stuck_at
   from holdfast_runs r
-  left join holdfast_jobs j on j.id = r.id
-  left join holdfast_finished f on f.id = r.id
+  left join lateral (select kind, state, waits_for, attempts, available_at
+                       from holdfast_jobs
+                      where id = r.id
+                     offset 0) j on true
+  left join lateral (select kind, outcome, attempts from holdfast_finished where id = r.id offset 0) f on true
  where true
+   -- when few:
+   and r.id = any (array(select a.run_id
+                           from holdfast_attributes a
+                          where a.name = :attribute and a.value = :value))
+   -- end
    and r.id = :id::text::uuid  -- when id
    and r.run_key = :run_key  -- when run_key
    and r.workflow = :workflow  -- when workflow
    and r.parent_id = :parent::text::uuid  -- when parent
    and coalesce(j.kind, f.kind) = :kind  -- when kind
-   and r.outcome between :outcome and :outcome  -- when outcome
+   -- when outcome:
+   and r.outcome is not null
+   and (r.outcome, r.id) < (:outcome, :older_than::text::uuid) and (r.outcome, r.id) >= (:outcome, :from_id::text::uuid)
+   -- end
    and r.stuck_at is not null  -- when stuck
    -- when attribute:
-   and exists (select 1 from holdfast_attributes a
-                where a.run_id = r.id and a.name = :attribute and a.value = :value)
+   and (select s.value from holdfast_attributes s where s.run_id = r.id and s.name = :attribute) = :value
    -- end
+   -- when by_id:
    and r.id < :older_than::text::uuid  -- when older_than
+   and r.id >= :from_id::text::uuid  -- when from_id
+   -- end
  order by
        r.outcome desc,  -- when outcome
        r.id desc
  limit :limit;
+
+-- runs_horizon: name the run that is the last of this many, the newest first, and the one behind it, if there is one.
+-- With `outcome`, among those that ended so, as one range of both; see runs_list.
+select r.id::text
+  from holdfast_runs r
+ where true
+   and r.outcome >= :outcome and (r.outcome, r.id) < (:outcome, :older_than::text::uuid)  -- when outcome
+   -- when by_id:
+   and r.id < :older_than::text::uuid  -- when older_than
+   -- end
+ order by
+       r.outcome desc,  -- when outcome
+       r.id desc
+ limit 2 offset :skipped;
+
+-- attributes_count: count the runs that say this of themselves, no more than :most.
+select count(*)
+  from (select 1
+          from holdfast_attributes
+         where name = :attribute and value = :value
+         limit :most) c;
 
 -- runs_live: read runs whose jobs are live, as runs_list. By the jobs: runs that are over may be very many.
 -- Apart from the runs, so that the planner begins with the jobs.
@@ -307,8 +348,7 @@ select r.id::text, r.workflow, r.run_key, j.kind, j.state, j.waits_for, r.stuck,
    and r.workflow = :workflow  -- when workflow
    and r.parent_id = :parent::text::uuid  -- when parent
    -- when attribute:
-   and exists (select 1 from holdfast_attributes a
-                where a.run_id = r.id and a.name = :attribute and a.value = :value)
+   and (select s.value from holdfast_attributes s where s.run_id = r.id and s.name = :attribute) = :value
    -- end
  order by j.id desc
  limit :limit;

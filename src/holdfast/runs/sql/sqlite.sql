@@ -241,33 +241,53 @@ select run_id, name, value
  order by run_id, name;
 
 -- runs_list: read runs with the state of their jobs, the newest first.
--- An outcome is asked for as a range and leads the order, which only holdfast_runs_outcome_idx has then. Were it one
--- value, the planner might walk over all runs by their id instead, in the hope of a match before long.
--- Differs: the index of stuck runs is named; SQLite would walk over all runs by their id.
+-- What runs say of themselves is read of each run as a value, of which no planner makes a join, because very many may
+-- say the same. With `few`, no more of them do than a look may read, and it begins with those.
+-- Differs: an outcome is one value, as SQLite takes the index for it. That of stuck runs is named; it would walk over
+-- all runs by their id.
 select r.id, r.workflow, r.run_key, coalesce(j.kind, f.kind), coalesce(j.state, f.outcome, r.outcome),
        j.waits_for, r.stuck, r.parent_id, r.created_at, r.ended_at, coalesce(j.attempts, f.attempts, 0),
        j.available_at, r.stuck_at
-  from holdfast_runs r
+  from
+       holdfast_attributes a indexed by holdfast_attributes_value_idx cross join  -- when few
+       holdfast_runs r
        indexed by holdfast_runs_stuck_idx  -- when stuck
   left join holdfast_jobs j on j.id = r.id
   left join holdfast_finished f on f.id = r.id
  where true
+   and a.name = :attribute and a.value = :value and r.id = a.run_id  -- when few
    and r.id = :id  -- when id
    and r.run_key = :run_key  -- when run_key
    and r.workflow = :workflow  -- when workflow
    and r.parent_id = :parent  -- when parent
    and coalesce(j.kind, f.kind) = :kind  -- when kind
-   and r.outcome between :outcome and :outcome  -- when outcome
+   and r.outcome = :outcome  -- when outcome
    and r.stuck_at is not null  -- when stuck
    -- when attribute:
-   and exists (select 1 from holdfast_attributes a
-                where a.run_id = r.id and a.name = :attribute and a.value = :value)
+   and (select s.value from holdfast_attributes s where s.run_id = r.id and s.name = :attribute) = :value
    -- end
    and r.id < :older_than  -- when older_than
- order by
-       r.outcome desc,  -- when outcome
-       r.id desc
+   and r.id >= :from_id  -- when from_id
+ order by r.id desc
  limit :limit;
+
+-- runs_horizon: name the run that is the last of this many, the newest first, and the one behind it, if there is one.
+-- With `outcome`, among those that ended so.
+-- Differs: an outcome is one value; SQLite takes the index for it.
+select r.id
+  from holdfast_runs r
+ where true
+   and r.outcome = :outcome  -- when outcome
+   and r.id < :older_than  -- when older_than
+ order by r.id desc
+ limit 2 offset :skipped;
+
+-- attributes_count: count the runs that say this of themselves, no more than :most.
+select count(*)
+  from (select 1
+          from holdfast_attributes
+         where name = :attribute and value = :value
+         limit :most) c;
 
 -- runs_live: read runs whose jobs are live, as runs_list. By the jobs: runs that are over may be very many.
 -- Differs: the order of the tables is said.
@@ -279,8 +299,7 @@ select r.id, r.workflow, r.run_key, j.kind, j.state, j.waits_for, r.stuck, r.par
    and r.workflow = :workflow  -- when workflow
    and r.parent_id = :parent  -- when parent
    -- when attribute:
-   and exists (select 1 from holdfast_attributes a
-                where a.run_id = r.id and a.name = :attribute and a.value = :value)
+   and (select s.value from holdfast_attributes s where s.run_id = r.id and s.name = :attribute) = :value
    -- end
    and j.state in (select value from json_each(:states))  -- when states
    and j.kind = :kind  -- when kind

@@ -158,10 +158,23 @@ select m.id::text, m.aggregate_type, m.aggregate_id, m.event_type, m.partition_k
    and coalesce(m.last_attempt_at, m.created_at) < :finished_before::text::timestamptz  -- when finished_before
    and (m.created_at, m.id) > (:after_at::text::timestamptz, :newer_than::text::uuid)  -- when newer_than
    and (m.created_at, m.id) < (:after_at::text::timestamptz, :older_than::text::uuid)  -- when older_than
+   and (m.created_at, m.id) >= (:end_at::text::timestamptz, :from_id::text::uuid)  -- when from_id
+   and (m.created_at, m.id) <= (:end_at::text::timestamptz, :to_id::text::uuid)  -- when to_id
  order by
        m.created_at desc, m.id desc,  -- when newest
        m.created_at, m.id
  limit :limit;
+
+-- letters_horizon: name the dead letter that is the last of this many, and the one behind it, if there is one.
+select m.id::text
+  from foreign_messages m
+ where m.status = 'FAILED'
+   and (m.created_at, m.id) > (:after_at::text::timestamptz, :newer_than::text::uuid)  -- when newer_than
+   and (m.created_at, m.id) < (:after_at::text::timestamptz, :older_than::text::uuid)  -- when older_than
+ order by
+       m.created_at desc, m.id desc,  -- when newest
+       m.created_at, m.id
+ limit 2 offset :skipped;
 
 -- letter_count: count dead letters.
 select count(*)

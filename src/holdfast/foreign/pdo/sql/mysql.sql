@@ -82,10 +82,23 @@ select id, queue, urn, trace_id, attempts, payload, reason, cast(failed_at as ch
    and failed_at < :finished_before  -- when finished_before
    and id > :newer_than  -- when newer_than
    and id < :older_than  -- when older_than
+   and id >= :from_id  -- when from_id
+   and id <= :to_id  -- when to_id
  order by
        id desc,  -- when newest
        id
  limit :limit;
+
+-- failed_horizon: name the failed row that is the last of this many, and the one behind it, if there is one.
+select id
+  from foreign_failed
+ where 1 = 1
+   and id > :newer_than  -- when newer_than
+   and id < :older_than  -- when older_than
+ order by
+       id desc,  -- when newest
+       id
+ limit 2 offset :skipped;
 
 -- failed_lock: lock one failed row.
 select id, queue, urn, trace_id, attempts, payload, reason, cast(failed_at as char), cast(created_at as char)

@@ -84,10 +84,23 @@ select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attem
    and failed_at < :finished_before  -- when finished_before
    and id > :newer_than  -- when newer_than
    and id < :older_than  -- when older_than
+   and id >= :from_id  -- when from_id
+   and id <= :to_id  -- when to_id
  order by
        id desc,  -- when newest
        id
  limit :limit;
+
+-- failed_horizon: name the failed row that is the last of this many, and the one behind it, if there is one.
+select id
+  from foreign_failed
+ where 1 = 1
+   and id > :newer_than  -- when newer_than
+   and id < :older_than  -- when older_than
+ order by
+       id desc,  -- when newest
+       id
+ limit 2 offset :skipped;
 
 -- failed_lock: read one failed row.
 select id, cast(queue as blob), cast(urn as blob), cast(trace_id as blob), attempts, cast(payload as blob),
