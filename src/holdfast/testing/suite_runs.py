@@ -377,7 +377,7 @@ def test_runs_that_are_over_are_listed_by_their_outcome_in_pages_the_newest_firs
     assert do(runs.runs(runs.RunFilter(status="done", workflow="ship"))) == []
 
 
-def test_a_look_at_runs_stops_behind_so_many_and_says_where_the_next_one_begins(do: Do, clock: Clock) -> None:
+def test_a_look_at_runs_stops_behind_a_number_of_them_and_says_where_the_next_one_begins(do: Do, clock: Clock) -> None:
     for number in range(6):
         lease = held_run(do, f"order-{number}")
         said = [journal_row(1, "set:stage", "set", value='"over"')]
