@@ -8,7 +8,7 @@ import pytest
 from holdfast import admin, jobs, lines
 from holdfast.errors import DatabaseBusy
 from holdfast.store import Store
-from holdfast.testing import Look, failure, new_job
+from holdfast.testing import Clock, Look, failure, new_job
 from holdfast.values.queues import QueueSettings
 from holdfast.values.rows import Finish, Lease
 from tests.races.stepping import PATIENCE, blocked, stepped
@@ -70,6 +70,19 @@ def test_an_enqueue_waits_for_no_claim_and_no_claim_for_an_enqueue(pg: Store) ->
         assert len(claiming.commit().leases) == 1
         later = adding.commit().id
     assert later not in ids(take(pg))
+
+
+def test_a_stint_of_which_somebody_holds_a_row_is_left_to_the_next_reaper(pg: Store) -> None:
+    """Taken back in part, its late holder could still end the rest of it."""
+    clock = Clock(pg)
+    pg.run(lines.declare({"mail": ORDERED}))
+    first, second = add(pg, "a", "a")
+    claimed = take(pg)
+    clock.pass_lease(claimed[0])
+    with stepped(pg, settle(claimed[1])) as settling:
+        settling.rest()
+        assert pg.run(jobs.reap()) == []
+    assert {reaped.id for reaped in pg.run(jobs.reap())} == {first, second}
 
 
 def test_an_enqueue_waits_for_no_settle_of_its_key(pg: Store) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, dropwhile
 from typing import Any
 
 from holdfast import lines
-from holdfast.flow import Steps, ask, flow
+from holdfast.flow import Steps, ask, flow, text_of
 from holdfast.jobs.settling import settle
 from holdfast.life import door
 from holdfast.life.expiry import Backoff, progressed, verdict
@@ -48,8 +49,10 @@ def reap(
     rows = yield from ask("reap_pick", limit=limit, lock=True, **which)
     if not rows:
         return []
-    yield from ask("reap_mark", ids=[row[0] for row in rows])
-    expired = [Expired(*row) for row in rows]
+    expired = yield from _with_what_is_behind([Expired(*row) for row in rows])
+    if not expired:
+        return []
+    yield from ask("reap_mark", ids=[one.id for one in expired])
     behind = yield from _behind_others(expired)
     got_on = yield from progressed(expired)
     verdicts = {
@@ -67,6 +70,29 @@ def reap(
     settled = yield from settle([_dropped(one) if str(one.id) in twins else one for one in writes])
     taken = [one for one in expired if str(one.id) in settled.done - twins]
     return [Reaped(str(e.id), e.queue, e.kind, e.attempt, e.leased_by, verdicts[str(e.id)].outcome) for e in taken]
+
+
+def _with_what_is_behind(expired: list[Expired]) -> Steps[list[Expired]]:
+    """Add what is leased behind a job of a stint, whatever `limit` and `exclude` say, and whether it ran out or not.
+
+    Who lost the one may be through with the others, and must not write their ends before the one has run again.
+    Where some of it is in other hands for the moment, or must be taken back by another process, the whole stint stays.
+    """
+    ordered = sorted(str(one.id) for one in expired if (one.followers or 0) & lines.ORDER)
+    if not ordered:
+        return expired
+    stints: dict[tuple[str, str], list[str]] = {}
+    for queue, key, job_id in (yield from ask("stint_order", ids=ordered, bit=lines.ORDER)):
+        stints.setdefault((text_of(queue), text_of(key)), []).append(str(job_id))
+    picked = set(ordered)
+    lost = [list(dropwhile(lambda one: one not in picked, stint)) for stint in stints.values()]
+    rest = sorted(set(chain.from_iterable(lost)) - picked)
+    if not rest:
+        return expired
+    taken = [Expired(*row) for row in (yield from ask("reap_behind", ids=rest, known=door.attached()))]
+    there = picked | {str(one.id) for one in taken}
+    stay = {one for stint in lost if not there.issuperset(stint) for one in stint}
+    return [one for one in (*expired, *taken) if str(one.id) not in stay]
 
 
 def _behind_others(expired: Sequence[Expired]) -> Steps[set[str]]:

@@ -60,6 +60,29 @@ def test_a_lost_lease_gives_nothing_back_and_the_others_do(do: Do, clock: Clock,
     assert (_held(look), line_rows(look)) == (0, [])
 
 
+def test_who_lost_a_job_of_a_stint_has_lost_all_behind_it(do: Do, clock: Clock, look: Look) -> None:
+    """Otherwise a late holder may end the second before the first, which was taken back, has run again."""
+    say(do)
+    mine = first, second, third = add(do, "a", "a", "a")
+    claimed = take(do)
+    clock.pass_lease(claimed[0])
+    reaped = do(jobs.reap(exclude=[lease.id for lease in claimed[1:]], limit=1))
+    assert {one.id: one.outcome for one in reaped} == {first: "retry", second: "released", third: "released"}
+    assert _settle(do, claimed).lost == set(mine)
+    clock.advance(3_600)
+    assert drain(do) == mine
+
+
+def test_who_lost_a_job_of_a_stint_still_has_those_before_it(do: Do, clock: Clock, look: Look) -> None:
+    say(do)
+    first, second, third = add(do, "a", "a", "a")
+    claimed = take(do)
+    clock.pass_lease(claimed[0])
+    assert {one.id for one in do(jobs.reap(exclude=[claimed[0].id]))} == {second, third}
+    assert _settle(do, claimed).done == {first}
+    assert drain(do) == [second, third]
+
+
 def test_a_claimed_stint_that_is_settled_twice_gives_back_once(do: Do, clock: Clock, look: Look) -> None:
     say(do, BOTH)
     add(do, "a", "a", "b")

@@ -519,6 +519,14 @@ select id, queue, kind, fence, attempts, max_attempts, leased_by, leased_at, lea
    for update skip locked  -- when lock
 ;
 
+-- reap_behind: read and lock leases that stand behind others of their stint; the columns of reap_pick.
+select j.id, j.queue, j.kind, j.fence, j.attempts, j.max_attempts, j.leased_by, j.leased_at, j.lease_expires_at,
+       j.cancel_requested, j.began, j.lapses, j.followers
+  from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+ straight_join holdfast_jobs j force index (primary) on j.id = u.id
+ where j.followers | :known = :known
+   for update /*!80001 of j */ skip locked;
+
 -- reap_mark: raise the fence of leases that were picked.
 -- So a late holder's write cannot be taken for the reaper's.
 update json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u

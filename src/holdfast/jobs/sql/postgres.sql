@@ -529,6 +529,14 @@ select id, queue, kind, fence, attempts, max_attempts, leased_by, date_part('epo
    for update skip locked  -- when lock
 ;
 
+-- reap_behind: read and lock leases that stand behind others of their stint; the columns of reap_pick.
+select id, queue, kind, fence, attempts, max_attempts, leased_by, date_part('epoch', leased_at) * 1000000,
+       date_part('epoch', lease_expires_at) * 1000000, cancel_requested, began, lapses, followers
+  from holdfast_jobs
+ where id = any ((select :ids::text::uuid[])::uuid[])
+   and followers | :known::integer = :known::integer
+   for update skip locked;
+
 -- reap_mark: raise the fence of leases that were picked.
 -- So a late holder's write cannot be taken for the reaper's.
 update holdfast_jobs set fence = least(fence, 9223372036854775806) + 1

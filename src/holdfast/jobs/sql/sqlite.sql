@@ -407,6 +407,13 @@ select id, queue, kind, cast(fence as integer), cast(attempts as integer), cast(
  order by lease_expires_at
  limit :limit;
 
+-- reap_behind: read leases that stand behind others of their stint; the columns of reap_pick.
+-- Differs: no rows to lock.
+select id, queue, kind, cast(fence as integer), cast(attempts as integer), cast(max_attempts as integer), leased_by,
+       leased_at, lease_expires_at, cancel_requested, began, cast(lapses as integer), cast(followers as integer)
+  from holdfast_jobs
+ where id in (select value from json_each(:ids)) and cast(followers as integer) | :known = :known;
+
 -- reap_mark: raise the fence of leases that were picked.
 -- So a late holder's write cannot be taken for the reaper's.
 update holdfast_jobs set fence = min(cast(fence as integer), 9223372036854775806) + 1

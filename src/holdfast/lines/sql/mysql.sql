@@ -252,6 +252,17 @@ select j.id
                 where f.`key` = j.`key` and f.queue = j.queue and f.state = 'leased'
                 order by f.created_at, f.id limit 1);
 
+-- stint_order: read what is leased in the lines of these jobs, in the order of their places.
+-- By the index of leases, which are few: a line may be long.
+select f.queue, f.`key`, f.id
+  from holdfast_jobs f force index (holdfast_jobs_lease_idx)
+ where f.state = 'leased' and f.lease_expires_at is not null and f.followers & :bit <> 0
+   and (f.queue, f.`key`) in (
+       select j.queue, j.`key`
+         from json_table(:ids, '$[*]' columns (id char(36) character set ascii collate ascii_bin path '$')) u
+        straight_join holdfast_jobs j force index (primary) on j.id = u.id)
+ order by f.created_at, f.id;
+
 -- lines_held: count what is leased in the lines of a queue, beside what they say.
 -- Differs: no FULL JOIN.
 select b.`key`, max(b.said), max(b.found)

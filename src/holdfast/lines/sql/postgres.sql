@@ -202,6 +202,15 @@ select j.id::text
                 where f.key = j.key and f.queue = j.queue and f.state = 'leased'
                 order by f.place nulls first, f.id limit 1);
 
+-- stint_order: read what is leased in the lines of these jobs, in the order of their places.
+-- By the index of leases, which are few: a line may be long.
+select f.queue, f.key, f.id::text
+  from holdfast_jobs f
+ where f.state = 'leased' and f.lease_expires_at > '-infinity' and f.followers & :bit::integer <> 0
+   and (f.queue, f.key) in (select j.queue, j.key from holdfast_jobs j
+                             where j.id = any ((select :ids::text::uuid[])::uuid[]))
+ order by f.place nulls first, f.id;
+
 -- lines_held: count what is leased in the lines of a queue, beside what they say.
 select coalesce(l.key, c.key), coalesce(l.held, 0), coalesce(c.count, 0)
   from (select key, held from holdfast_lines where queue = :queue and held <> 0) l

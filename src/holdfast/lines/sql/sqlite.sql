@@ -194,6 +194,15 @@ select j.id
                 where f.key = j.key and f.queue = j.queue and f.state = 'leased'
                 order by f.created_at, f.id limit 1);
 
+-- stint_order: read what is leased in the lines of these jobs, in the order of their places.
+-- By the index of leases, which are few: a line may be long.
+-- Differs: the place is a time; see above.
+select f.queue, f.key, f.id
+  from holdfast_jobs f
+ where f.state = 'leased' and f.lease_expires_at is not null and cast(f.followers as integer) & :bit <> 0
+   and (f.queue, f.key) in (select j.queue, j.key from json_each(:ids) u join holdfast_jobs j on j.id = u.value)
+ order by f.created_at, f.id;
+
 -- lines_held: count what is leased in the lines of a queue, beside what they say.
 -- Differs: no FULL JOIN in old versions.
 select key, max(said), max(count)
