@@ -3,7 +3,9 @@
 They read the sample project, in a folder of its own, with Holdfast found as any installed package is: by `py.typed`.
 """
 
+import fcntl
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 SAMPLE = Path(__file__).parent / "sample"
+KEPT = Path(__file__).parents[2] / ".run" / "mypy-of-samples"
 MYPY_SAYS = re.compile(r"^(\w+\.py):(\d+): error: (.*)  \[([\w-]+)\]$", re.MULTILINE)
 
 
@@ -53,7 +56,12 @@ def ask_pyright(project: Path) -> list[Said]:
 def ask_mypy(project: Path) -> list[Said]:
     # A process of its own: inside this one mypy would raise the recursion limit for every test to come.
     words = [sys.executable, "-m", "mypy", "--no-pretty", "--hide-error-context", "--no-error-summary", "."]
-    done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=False)
+    # What the projects import is the same, and most of the work; one at a time, because both write what they found.
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with (KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        env = os.environ | {"MYPY_CACHE_DIR": str(KEPT)}
+        done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=False, env=env)
     return [Said(file, int(line), rule, text) for file, line, text, rule in MYPY_SAYS.findall(done.stdout)]
 
 
