@@ -386,12 +386,13 @@ def test_a_look_at_runs_stops_behind_a_number_of_them_and_says_where_the_next_on
         clock.advance(1)
     # Those that ended in another way are not counted where an outcome is asked for.
     for status, edges in ((None, ["order-4", "order-2"]), ("done", ["order-3"]), ("dead", ["order-2"])):
-        for sifted in (
-            {"workflow": "other"},
-            {"kind": "fulfil@9"},
-            {"workflow": "other", "attribute": ("stage", '"over"')},
+        for wanted in (
+            runs.RunFilter(status=status, workflow="other"),
+            runs.RunFilter(status=status, kind="fulfil@9"),
+            runs.RunFilter(status=status, workflow="other", attribute=("stage", '"over"')),
         ):
-            wanted, after, stops = runs.RunFilter(status=status, **sifted), None, []
+            after: str | None = None
+            stops: list[str] = []
             while (seen := do(runs.look(wanted, 2, after, window=2))).more is not None:
                 assert (seen.rows, seen.at_horizon) == ([], True)
                 stops.append(do(runs.show(seen.more)).id)
