@@ -163,6 +163,11 @@ def test_histories_are_exported_replayed_forked_and_migrated(
     assert run("runs", "migrate", "--kind", "fulfil@1", "--to", "2", "--dry-run", "--app", code).stdout == (
         "order-1 would go on as @2\n"
     )
+    asked = run("runs", "migrate", "--kind", "fulfil@1", "--to", "2", "--app", code, code=2).stderr
+    assert "Let 1 run of fulfil@1 go on with version 2? Not done" in asked
+    assert store.run(runs.show("order-1")).kind == "fulfil@1"
+    everything = run("runs", "migrate", "--kind", "fulfil@2", "--to", "2", "--yes", "--app", code).stdout
+    assert everything == "no runs found\n"
     [line] = run("runs", "migrate", "order-1", "--to", "2", "--json", "--app", code).stdout.splitlines()
     assert json.loads(line) == {"run": "order-1", "to": 2, "why": None}
     assert store.run(runs.show("order-1")).kind == "fulfil@2"

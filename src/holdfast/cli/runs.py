@@ -10,15 +10,17 @@ import msgspec
 
 from holdfast import runs as flows
 from holdfast.admin import shard_of
+from holdfast.app import Holdfast
 from holdfast.cli.groups import Group
 from holdfast.cli.looking import after_option, far_option, looked, tell_of_more
 from holdfast.cli.remote import redispatch_command
-from holdfast.cli.render import Column, moment, print_fields, print_json, print_table
+from holdfast.cli.render import Column, moment, plural, print_fields, print_json, print_table
 from holdfast.cli.run_lines import migrated, replayed
 from holdfast.cli.shared import (
     Exit,
     actor_name,
     actor_option,
+    confirm,
     connection_options,
     json_option,
     named_app,
@@ -26,7 +28,7 @@ from holdfast.cli.shared import (
     require_tables,
 )
 from holdfast.errors import ConfigError
-from holdfast.runs import STATUSES, RunFilter, RunView, drawn
+from holdfast.runs import LIVE, STATUSES, RunFilter, RunView, drawn
 from holdfast.store import Shards
 from holdfast.workflows import export, force, letter, resume, send_by_hand, stop
 
@@ -236,6 +238,7 @@ def fork_command(
 @click.option("--to", "version", type=click.IntRange(1), required=True, help="The version to go on with.")
 @click.option("--kind", help="All runs of this version that are not over, such as fulfil@1.")
 @click.option("--dry-run", is_flag=True, help="Only replay, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before all runs of --kind go on.")
 @workflow_option
 @connection_options
 @actor_option
@@ -245,6 +248,7 @@ def migrate_command(
     version: int,
     kind: str | None,
     dry_run: bool,
+    yes: bool,
     workflow: str | None,
     actor: str | None,
     as_json: bool,
@@ -264,7 +268,9 @@ def migrate_command(
         raise ConfigError("RUN", "name runs, or all of a version with --kind", kind)
     with named_app("The code of both versions is needed.") as app:
         require_tables(app.store)
-        live = [] if kind is None else [one for one in app.runs(kind=kind, limit=10_000) if one.ended_at is None]
+        live = [] if kind is None else _live(app, kind)
+        if live and not dry_run:
+            confirm(f"Let {plural(len(live), 'run')} of {kind} go on with version {version}?", yes)
         handles = [app.run(one.id, one.workflow) for one in live] or [app.run(one, workflow) for one in ids]
         told = [migrated(handle, version, None if dry_run else actor_name(actor), dry_run) for handle in handles]
     if as_json:
@@ -276,6 +282,12 @@ def migrate_command(
         click.echo("no runs found")
     if any(one["why"] for one in told):
         raise click.exceptions.Exit(Exit.CONFLICT)
+
+
+def _live(app: Holdfast, kind: str) -> list[RunView]:
+    """Find the runs of one version that are not over: by status, because those that are over may be very many."""
+    found = [one for status in LIVE for one in app.runs(kind=kind, status=status, limit=10_000)]
+    return list({one.job_id: one for one in found}.values())
 
 
 @runs.command("export")

@@ -39,6 +39,7 @@ from holdfast.runs.noting import named as named
 from holdfast.runs.noting import note as note
 from holdfast.runs.noting import those_with as those_with
 from holdfast.runs.noting import unbegun as unbegun
+from holdfast.runs.people import LIVE as LIVE
 from holdfast.runs.people import STATUSES as STATUSES
 from holdfast.runs.people import RunFilter as RunFilter
 from holdfast.runs.people import live_kinds as live_kinds

@@ -24,9 +24,10 @@ from holdfast.values.rows import when
 
 # What people call the states of the job.
 _STATUS = {"leased": "running"}
-STATUSES = ("pending", "running", "waiting", "stuck", "done", "dead", "cancelled")
-_STATES = {"running": "leased"}
+LIVE = ("pending", "running", "waiting", "stuck")
 _OUTCOMES = ("done", "dead", "cancelled")
+STATUSES = (*LIVE, *_OUTCOMES)
+_STATES = {"running": "leased"}
 
 
 @dataclass(frozen=True, slots=True)
