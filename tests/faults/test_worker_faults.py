@@ -58,10 +58,17 @@ def holder(stage: Stage, job: Any) -> Any:
     return until(lambda: (stage.show(job).progress or {}).get("pid"))
 
 
+def is_stopped(pid: int) -> bool:
+    threads = [task.joinpath("stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return all(one.rpartition(")")[2].split()[0] == "T" for one in threads)
+
+
 def freeze(process: Process, stage: Stage) -> None:
     """Stop a process in its tracks, but not while it holds the lock of a SQLite file, which would stop everybody."""
     while True:
         process.send(signal.SIGSTOP)
+        # A signal needs a moment: a thread that goes on until then may just begin a transaction.
+        until(lambda: is_stopped(process.pid))
         if not stage.is_sqlite:
             return
         probe = sqlite3.connect(stage.url.removeprefix("sqlite:///"), timeout=0.2, isolation_level=None)
