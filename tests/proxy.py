@@ -127,8 +127,9 @@ class Link:
 
     def reset(self) -> None:
         for writer in self.writers:
-            # Closing a socket that lingers for no time sends RST in place of FIN.
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
+            # Closing a socket that lingers for no time sends RST in place of FIN. It may be closed already.
+            with contextlib.suppress(OSError):
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
             writer.transport.abort()
 
 

@@ -164,6 +164,8 @@ def test_a_page_that_is_not_seen_asks_for_nothing_and_looks_at_once_when_it_is(s
         screen.evaluate(HIDE, False)
         screen.clock.run_for(100)
         expect(screen.locator("tbody tr")).to_have_count(1, timeout=10_000)
+        # It looks each second, and would look once more when the server is gone.
+        screen.goto("about:blank")
 
 
 def test_charts_are_drawn_in_the_colours_of_the_theme(shop: Shop, screen: Any) -> None:
