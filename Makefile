@@ -9,7 +9,7 @@ DEMO := .venv-demo/bin
 PIP := python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories soak machine fuzz galera citus docs site dist sbom versions pythons clean python
+.PHONY: help demo test check ruff mypy pyright imports fix bench kill histories soak machine fuzz galera citus docs site dist sbom versions pythons clean python servers compiled
 
 # Tests start hundreds of Python processes: each would compile every module again, half of its start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,9 +22,9 @@ demo: $(if $(URL),.venv/ready,.venv-demo/$(if $(findstring --dashboard,$(ARGS)),
 	@$(if $(URL),$(BIN)/holdfast demo --url "$(URL)",$(DEMO)/holdfast demo) $(ARGS)
 
 # With ARGS in one process: most of them name a few tests, and each process starts its own servers.
-test: check ## Check, then run every test on real servers (ARGS="-k name" passes options to pytest, in one process)
-	@echo "==> servers"
-	@$(BIN)/python -m tests.fetch
+test: .venv/ready ## Check, and run every test on real servers (ARGS="-k name" passes options to pytest, in one process)
+	@echo "==> checks, and fetching the servers that this machine lacks: minutes, the first time"
+	@$(MAKE) --no-print-directory --jobs --output-sync ruff mypy pyright imports servers $(if $(ARGS),,compiled)
 	@echo "==> tests"
 	@$(BIN)/pytest $(or $(ARGS),-n auto --dist worksteal)
 
@@ -47,6 +47,16 @@ pyright:
 imports:
 	@echo "==> import-linter"
 	@$(BIN)/lint-imports --no-logo
+
+# Beside the checks: a server that has to be fetched is mostly waited for.
+servers:
+	@echo "==> servers"
+	@$(BIN)/python -m tests.fetch
+
+# Once, and not by each of the processes that begin at the same time: pytest rewrites every assertion. What does not
+# compile is told by the tests.
+compiled:
+	@$(BIN)/pytest --collect-only > /dev/null 2>&1 || true
 
 fix: .venv/ready ## Fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix .
