@@ -32,6 +32,8 @@ from typing import Any, Self
 import psycopg
 from psycopg import sql
 
+from tests.keeper import Keeper, answers
+
 RUN = Path(__file__).resolve().parent.parent / ".run"
 TOOLS = RUN / "tools"
 HOST = "127.0.0.1"
@@ -230,8 +232,10 @@ class Postgres(Server):
             **(settings or {}),
         }
         self._names = itertools.count(1)
+        self._keeper = Keeper(lambda: psycopg.connect(self.url(), autocommit=True, prepare_threshold=None))
 
     def stop(self, mode: str | signal.Signals | None = "fast") -> None:
+        self._keeper.close()
         super().stop(self.stop_signals[mode] if isinstance(mode, str) else mode)
 
     def restart(self, mode: str = "immediate") -> None:
@@ -252,9 +256,10 @@ class Postgres(Server):
 
     def execute(self, statement: str | sql.Composed, dbname: str = "postgres") -> list[tuple[object, ...]]:
         """Run one statement in autocommit as the superuser and return its rows."""
+        if dbname == "postgres":
+            return self._keeper.run(statement)
         with psycopg.connect(self.url(dbname), autocommit=True) as connection:
-            answer = connection.execute(statement)
-            return answer.fetchall() if answer.description else []
+            return answers(connection, statement)
 
     @functools.cached_property
     def major(self) -> int:
@@ -320,6 +325,11 @@ class MariaDB(Server):
         usual = {"max-connections": "300", "innodb-buffer-pool-size": "64M"}
         self.settings = {**usual, **({} if durable else _MYSQL_WITHOUT_FSYNC), **(settings or {})}
         self._names = itertools.count(1)
+        self._keeper = Keeper(self._connect)
+
+    def stop(self, stop_signal: signal.Signals | None = None) -> None:
+        self._keeper.close()
+        super().stop(stop_signal)
 
     def restart(self, stop_signal: signal.Signals = signal.SIGKILL) -> None:
         """Stop and start again; the kill is the crash, with recovery from the log."""
@@ -343,15 +353,18 @@ class MariaDB(Server):
 
     def execute(self, statement: str, dbname: str | None = None) -> list[tuple[object, ...]]:
         """Run one statement in autocommit as root and return its rows."""
+        if dbname is None:
+            return self._keeper.run(statement)
+        with contextlib.closing(self._connect(dbname)) as connection:
+            return answers(connection, statement)
+
+    def _connect(self, dbname: str | None = None) -> Any:
         import pymysql
 
-        with contextlib.closing(
-            # Without TLS: PyMySQL would read the machine's authorities for each connection, 35 ms of CPU.
-            pymysql.connect(host=HOST, port=self.port, user="root", database=dbname, autocommit=True, ssl_disabled=True)
-        ) as connection:
-            cursor = connection.cursor()
-            cursor.execute(statement)
-            return list(cursor.fetchall())
+        # Without TLS: PyMySQL would read the machine's authorities for each connection, 35 ms of CPU.
+        return pymysql.connect(
+            host=HOST, port=self.port, user="root", database=dbname, autocommit=True, ssl_disabled=True
+        )
 
     def create_database(self, name: str) -> str:
         self.execute(f"create database {name}")
@@ -375,12 +388,12 @@ class MariaDB(Server):
         self.end_sessions(name)
         within = f"from information_schema.{{}} where {{}}_schema = '{name}'"
         for (trigger,) in self.execute("select trigger_name " + within.format("triggers", "trigger")):
-            self.execute(f"drop trigger {trigger}", name)
+            self.execute(f"drop trigger {name}.{trigger}")
         for (table,) in self.execute("select table_name " + within.format("tables", "table")):
             if not re.match(keep, str(table)):
-                self.execute(f"drop table {table}", name)
+                self.execute(f"drop table {name}.{table}")
             elif table != "holdfast_meta":
-                self.execute(f"delete from {table}", name)  # noqa: S608
+                self.execute(f"delete from {name}.{table}")  # noqa: S608
 
     def fresh_database(self) -> str:
         """Create a database of a new name and return its URL."""

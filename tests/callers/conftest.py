@@ -14,6 +14,7 @@ from holdfast import Holdfast
 from holdfast.testing.make import META
 from tests.callers.callers import KINDS, NESTING, Caller, path_of
 from tests.callers.mysql_callers import MYSQL_KINDS, at, database
+from tests.keeper import Keeper
 from tests.servers import MariaDB, Postgres
 
 # Every test that is written for each kind of caller is one for MySQL's too.
@@ -27,6 +28,7 @@ class Shop:
     def __init__(self, url: str, *, migrate: bool = True) -> None:
         self.url = url
         self.hf = Holdfast(url)
+        self._keeper = Keeper(self._connect)
         if migrate:
             self.hf.migrate()
         self.look("create table if not exists orders (id integer primary key)")
@@ -41,15 +43,17 @@ class Shop:
         if self.url.startswith("sqlite"):
             with closing(sqlite3.connect(path_of(self.url), isolation_level=None)) as connection:
                 return connection.execute(sql).fetchall()
+        return self._keeper.run(re.sub(r"\bkey,", "`key`,", sql) if self.url.startswith("mysql") else sql)
+
+    def close(self) -> None:
+        self._keeper.close()
+        self.hf.close()
+
+    def _connect(self) -> Any:
         if self.url.startswith("mysql"):
             # Without TLS: PyMySQL would read the machine's authorities for each connection, 35 ms of CPU.
-            keeper = pymysql.connect(**at(self.url), database=database(self.url), autocommit=True, ssl_disabled=True)
-            with keeper, keeper.cursor() as cursor:
-                cursor.execute(re.sub(r"\bkey,", "`key`,", sql))
-                return list(cursor.fetchall())
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            cursor = connection.execute(sql)
-            return cursor.fetchall() if cursor.description else []
+            return pymysql.connect(**at(self.url), database=database(self.url), autocommit=True, ssl_disabled=True)
+        return psycopg.connect(self.url, autocommit=True, prepare_threshold=None)
 
     @property
     def orders(self) -> int:
@@ -74,7 +78,7 @@ def shop_at() -> Iterator[Callable[..., Shop]]:
 
     yield make
     for shop in shops:
-        shop.hf.close()
+        shop.close()
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from holdfast.store import Store
 from holdfast.values.ids import new_id
 from holdfast.values.views import JobView
 from holdfast.worker import Worker
+from tests.keeper import Keeper
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
@@ -31,6 +32,7 @@ class Stage:
         self.is_sqlite = url.startswith("sqlite")
         self.said: list[Event] = []
         self._store = Store(url)
+        self._keeper = Keeper(lambda: psycopg.connect(url, autocommit=True, prepare_threshold=None))
         self.hf = self.app()
 
     def app(self, url: str | None = None, **options: Any) -> Holdfast:
@@ -42,6 +44,7 @@ class Stage:
     def close(self) -> None:
         self.hf.close()
         self._store.close()
+        self._keeper.close()
 
     # Running
 
@@ -94,7 +97,7 @@ class Stage:
         return self._store.run(work)
 
     def sql(self, text: str, *params: Any) -> list[Any]:
-        """Run one statement with `?` parameters on a connection of its own, in autocommit."""
+        """Run one statement with `?` parameters on a connection that only looks use, in autocommit."""
         if self.is_sqlite:
             connection = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=20, isolation_level=None)
             try:
@@ -105,9 +108,7 @@ class Stage:
             with self._store.link() as link, link.raw.cursor() as cursor:
                 cursor.execute(re.sub(r"\bkey\b", "`key`", text.replace("?", "%s")), params or None)
                 return list(cursor.fetchall())
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            answer = connection.execute(text.replace("?", "%s").encode(), params or None)
-            return answer.fetchall() if answer.description else []
+        return self._keeper.run(text.replace("?", "%s").encode(), params or None)
 
     def steal(self, job: Any) -> None:
         """Let the lease of a job be taken by somebody else."""
