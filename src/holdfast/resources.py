@@ -88,7 +88,7 @@ class Hook:
             return await self.fn(**asked)
         else:
             # On a thread, as handlers that are not async: it may open connections, or read a large file.
-            return await asyncio.to_thread(self.fn, **asked)
+            return await asyncio.to_thread(_called, self.fn, asked)
         return await self._entered(block, stack)
 
     async def _entered(self, block: Any, stack: AsyncExitStack) -> Any:
@@ -121,6 +121,14 @@ class Hook:
                 await asyncio.to_thread(block.__exit__, None, None, None)
         except Exception as error:
             complain("the on_start hook %s failed at its end", self.where, error=error)
+
+
+def _called(fn: Callable[..., Any], asked: Mapping[str, Any]) -> Any:
+    """Call a hook on a thread. A future takes no StopIteration: what waits for it would wait for ever."""
+    try:
+        return fn(**asked)
+    except StopIteration as error:
+        raise RuntimeError("the hook raised StopIteration") from error
 
 
 def _is_async(block: object) -> bool:

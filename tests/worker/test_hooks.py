@@ -159,6 +159,18 @@ def test_a_hook_that_fails_keeps_the_worker_from_starting_and_ends_those_before_
     assert [view.kind for view in enqueued(hf)] == ["act"]
 
 
+def test_a_hook_that_runs_out_of_an_iterator_is_told_and_hangs_nothing(hf: Holdfast) -> None:
+    @hf.on_start
+    def pick() -> None:
+        next(iter(()))
+
+    @hf.job
+    async def act() -> None: ...
+
+    with pytest.raises(HookFailed, match="StopIteration"):
+        work(hf, lambda: True)
+
+
 def test_a_hook_that_cancels_itself_or_gives_what_it_does_not_name_is_told(hf: Holdfast) -> None:
     @hf.job
     async def act() -> None: ...
@@ -494,3 +506,12 @@ def test_a_test_gives_a_fake_and_the_hook_does_not_run(hf: Holdfast) -> None:
     assert [one.result for one in run_due(hf)] == ["real"]
     with pytest.raises(ConfigError, match="must name what an on_start hook gives"), given(hf, {Pool: Pool()}):
         pass
+
+
+def test_a_missing_resource_leaves_the_clock_of_the_application_alone(hf: Holdfast) -> None:
+    @hf.job
+    def ask(client: Client = GIVEN) -> None: ...
+
+    with pytest.raises(ConfigError):
+        run_due(hf, ahead=3600)
+    assert hf.store.now is None

@@ -111,12 +111,12 @@ async def arun_due(
         await acheck_database(app)
     if app.context.declared_schedules():
         await app.async_schedules()
-    before = app.store.now
-    wait = timedelta(seconds=seconds(ahead, "ahead"))
-    app.store.now = before if not wait else (before or datetime.now(UTC)) + wait
     hooks = app.context.hooks
     hooks.check((kind, handler.signature) for kind, handler in app.handlers.items())
     resources = hooks.resources()
+    before = app.store.now
+    wait = timedelta(seconds=seconds(ahead, "ahead"))
+    app.store.now = before if not wait else (before or datetime.now(UTC)) + wait
     try:
         await resources.start()
         return await _Inline(app, raise_errors, limit, resources.values).run()
