@@ -119,7 +119,8 @@
   };
   function pressed(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    if (event.target.closest("input, select, textarea, dialog")) { if (event.key === "Escape" && event.target.matches("[type=search]")) event.target.blur(); return; }
+    // A dialog that was just closed may hold the focus until the page is drawn again.
+    if (event.target.closest("input, select, textarea, dialog[open]")) { if (event.key === "Escape" && event.target.matches("[type=search]")) event.target.blur(); return; }
     if (Date.now() - go < 1500 && go) {
       go = 0;
       const link = one(`[data-go="${CSS.escape(event.key)}"]`);
