@@ -16,7 +16,8 @@ from holdfast.values.options import StoreOptions
 
 OURS = child("holdfast")
 
-# Copies of rows with other ids, whatever columns the tables have; ids of the same time, because ours rise with it.
+# Copies of rows with other ids, whatever columns the tables have; ids of the same time and in their order, because ours
+# rise with it.
 GROW_FINISHED = """
 insert into holdfast_finished
 select copy.* from (select * from holdfast_finished limit 1000) seed cross join generate_series(1, %s) number
@@ -24,6 +25,7 @@ select copy.* from (select * from holdfast_finished limit 1000) seed cross join 
      seed::holdfast_finished,
      jsonb_build_object(
         'id', overlay(md5(id::text || number) placing left(replace(id::text, '-', ''), 12) from 1 for 12)::uuid)) copy
+ order by copy.id
 """
 
 

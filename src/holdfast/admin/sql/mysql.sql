@@ -2,8 +2,7 @@
 -- The files beside this one hold the same names in the same order: review them with diff.
 -- What differs throughout is said at the head of jobs/sql/mysql.sql.
 
--- fragment state_filter: conditions on the state of jobs that may be live or finished.
--- Differs: each table has conditions of its own, and live jobs have neither a group nor an end.
+-- fragment state_filter: conditions on the state of live jobs, which have neither a group nor an end.
    and state in (:states)  -- when states
    and state = 'dead'  -- when only_dead
    and null = :group  -- when group
@@ -43,8 +42,7 @@
    -- end
 
 -- jobs_list: read live and finished jobs as one list; a line marked `when` is there only if its parameter is given.
--- Differs: order and limit are not pushed into a union, so each arm has them; what only one table knows is NULL in the
--- other.
+-- Order and limit stand in each arm: they are not pushed into a union.
 select id, state, queue, kind, priority, attempts, max_attempts, fence, `key`, unique_key, payload, headers,
        progress, result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
        finished_at, fingerprint, replays, cancel_requested, lapses, waits_for

@@ -2,12 +2,12 @@
 -- The files beside this one hold the same names in the same order: review them with diff.
 -- What differs throughout is said at the head of jobs/sql/postgres.sql.
 
--- fragment state_filter: conditions on the state of jobs that may be live or finished.
+-- fragment state_filter: conditions on the state of live jobs, which have neither a group nor an end.
    and state = any (:states::text[])  -- when states
    and state = 'dead'  -- when only_dead
-   and fingerprint = :group  -- when group
-   and finished_at >= :finished_after::timestamptz  -- when finished_after
-   and finished_at < :finished_before::timestamptz  -- when finished_before
+   and null::text = :group  -- when group
+   and null::timestamptz >= :finished_after::timestamptz  -- when finished_after
+   and null::timestamptz < :finished_before::timestamptz  -- when finished_before
 
 -- fragment outcome_filter: the same conditions on finished jobs.
    and outcome = any (:states::text[])  -- when states
@@ -31,30 +31,44 @@
    -- end
 
 -- jobs_list: read live and finished jobs as one list; a line marked `when` is there only if its parameter is given.
--- The conditions are pushed into both arms and the arms are merged by primary key, so that a page costs a page.
+-- Order and limit stand in each arm: without them PostgreSQL may read all that is behind the horizon and sort it.
 select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload::text, headers::text,
        progress::text, result::text, errors::text, date_part('epoch', available_at) * 1000000,
        date_part('epoch', created_at) * 1000000, date_part('epoch', leased_at) * 1000000, date_part('epoch',
        lease_expires_at) * 1000000, leased_by,
        date_part('epoch', finished_at) * 1000000, fingerprint, replays, cancel_requested, lapses, waits_for
-  from (select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
-               progress, null::json as result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
-               null::timestamptz as finished_at, null::text as fingerprint, replays, cancel_requested, lapses, waits_for
-          from holdfast_jobs
+  from ((select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+                progress, null::json as result, errors, available_at, created_at, leased_at, lease_expires_at,
+                leased_by, null::timestamptz as finished_at, null::text as fingerprint, replays, cancel_requested,
+                lapses, waits_for
+           from holdfast_jobs
+          where true
+            -- insert state_filter
+            -- insert job_filter
+            and id < :older_than  -- when older_than
+            and id > :newer_than  -- when newer_than
+            and state = 'leased' and lease_expires_at < :now  -- when expired
+          order by
+                lease_expires_at,  -- when expired
+                id desc,  -- when newest
+                id
+          limit :limit)
          union all
-        select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
-               progress, result, errors, available_at, created_at, leased_at, null::timestamptz, leased_by,
-               finished_at, fingerprint, replays, false, 0, null
-          from holdfast_finished
-         where true
-           and false  -- when only_live
-       ) j
- where true
-   -- insert state_filter
-   -- insert job_filter
-   and id < :older_than  -- when older_than
-   and id > :newer_than  -- when newer_than
-   and state = 'leased' and lease_expires_at < :now  -- when expired
+        (select id, outcome, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
+                progress, result, errors, available_at, created_at, leased_at, null::timestamptz, leased_by,
+                finished_at, fingerprint, replays, false, 0, null
+           from holdfast_finished
+          where true
+            -- insert outcome_filter
+            -- insert job_filter
+            and id < :older_than  -- when older_than
+            and id > :newer_than  -- when newer_than
+            and false  -- when expired
+            and false  -- when only_live
+          order by
+                id desc,  -- when newest
+                id
+          limit :limit)) j
  order by
        lease_expires_at,  -- when expired
        id desc,  -- when newest
@@ -163,25 +177,29 @@ select json_build_array(
          where id = any ((select :ids::text::uuid[])::uuid[])) j;
 
 -- jobs_count: count live and finished jobs; the lines marked `when` as in jobs_list.
--- With `most`, no more than that many are counted.
-select count(*)
-  from (select 1
-          from (select id, state, queue, kind, key, payload, errors, created_at, leased_by,
-                       null::timestamptz as finished_at, null::text as fingerprint
-                  from holdfast_jobs
-                 union all
-                select id, outcome, queue, kind, key, payload, errors, created_at, leased_by, finished_at, fingerprint
-                  from holdfast_finished
-                 where true
-                   and false  -- when only_live
-               ) j
-         where true
-           -- insert state_filter
-           -- insert job_filter
-           and id < :older_than  -- when older_than
-           and id > :newer_than  -- when newer_than
-         limit :most  -- when most
-       ) c;
+-- With `most`, no more than that many of each are counted.
+select
+    (select count(*)
+       from (select 1
+               from holdfast_jobs
+              where true
+                -- insert state_filter
+                -- insert job_filter
+                and id < :older_than  -- when older_than
+                and id > :newer_than  -- when newer_than
+              limit :most  -- when most
+            ) c) +
+    (select count(*)
+       from (select 1
+               from holdfast_finished
+              where true
+                -- insert outcome_filter
+                -- insert job_filter
+                and id < :older_than  -- when older_than
+                and id > :newer_than  -- when newer_than
+                and false  -- when only_live
+              limit :most  -- when most
+            ) c);
 
 -- queue_counts: count live jobs by queue, kind and state.
 select queue, kind, count(*) filter (where state = 'pending'),

@@ -3,6 +3,7 @@
 -- What differs throughout is said at the head of jobs/sql/sqlite.sql.
 
 -- fragment state_filter: conditions on the state of jobs that may be live or finished.
+-- Differs: the lists below apply it to both tables at once.
    and state in (select value from json_each(:states))  -- when states
    and state = 'dead'  -- when only_dead
    and fingerprint = :group  -- when group
@@ -40,8 +41,8 @@
 
 -- jobs_list: read live and finished jobs as one list; a line marked `when` is there only if its parameter is given.
 -- The conditions are pushed into both arms and the arms are merged by primary key, so that a page costs a page.
--- Differs: both arms must give each column the same type, or SQLite reads and sorts both tables whole. An outcome is
--- cast for the reason that is given at outcome_filter.
+-- Differs: SQLite pushes conditions and order into both arms. They must give each column the same type, or it reads and
+-- sorts both tables whole. An outcome is cast for the reason that is given at outcome_filter.
 select id, state, queue, kind, priority, attempts, max_attempts, fence, key, unique_key, payload, headers,
        progress, result, errors, available_at, created_at, leased_at, lease_expires_at, leased_by,
        finished_at, fingerprint, replays, cancel_requested, lapses, waits_for
