@@ -138,7 +138,7 @@ def test_a_suspect_of_one_death_blocks_the_next_for_its_probation(
     assert list(started) == ["first", "second", "of two deaths", "last"]
     moments = list(started.values())
     pauses = [later - earlier for earlier, later in pairwise(moments)]
-    # From one handler's first line to the next one's: a handler that began late leaves less of the wait than was waited.
+    # From one handler's first line to the next one's: one that began late leaves less of the wait than was waited.
     assert pauses[0] >= 0.05
     assert pauses[1] >= 0.25, "one of two deaths waits four times as long"
     assert pauses[2] >= 0.25
