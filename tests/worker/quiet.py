@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from holdfast import Holdfast, Retry, events, jobs
 from holdfast.worker import Worker
+from holdfast.worker.rounds import give_back
 from tests.worker.stage import Stage
 
 LATER = Retry(max_attempts=2, first_delay=3600, max_delay=3600)
@@ -32,13 +34,16 @@ def quiet(stage: Stage) -> Holdfast:
 def work(stage: Stage, hf: Holdfast, body: Callable[[Worker], Any] | None = None, **options: Any) -> Worker:
     """Run a worker that claims nothing by itself: all jobs there are come into its buffer at once, in their order."""
     workers: list[Worker] = []
+    # Jobs that go back because a busy machine was slow would stay there: nobody claims them.
+    patient = mock.patch.object(give_back, "LONGEST_WAIT_SECONDS", 3600.0)
 
     async def fed(worker: Worker) -> None:
         workers.append(worker)
         feed(stage, worker)
         await (stage.until(lambda: not worker.held) if body is None else body(worker))
 
-    stage.work(fed, hf=hf, **{"concurrency": 1, "queues": ["nothing"]} | options)
+    with patient:
+        stage.work(fed, hf=hf, **{"concurrency": 1, "queues": ["nothing"]} | options)
     return workers[0]
 
 

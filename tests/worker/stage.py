@@ -96,6 +96,10 @@ class Stage:
     def run(self, work: Any) -> Any:
         return self._store.run(work)
 
+    async def arun(self, work: Any) -> Any:
+        """Write while a worker runs on this loop: it may be inside a transaction that this has to wait for."""
+        return await asyncio.to_thread(self.run, work)
+
     def sql(self, text: str, *params: Any) -> list[Any]:
         """Run one statement with `?` parameters on a connection that only looks use, in autocommit."""
         if self.is_sqlite:

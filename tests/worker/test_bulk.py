@@ -188,7 +188,7 @@ def test_what_waits_for_its_handler_can_be_taken_back(stage: Stage) -> None:
         # Nobody else waits behind them.
         done = await other.aenqueue()
         await stage.until(lambda: stage.state(done) == "done")
-        stage.run(admin.cancel(jobs[-1].id, actor="test"))
+        await stage.arun(admin.cancel(jobs[-1].id, actor="test"))
         await stage.until(lambda: stage.state(jobs[-1]) == "cancelled")
 
     stage.work(body, drain=0, poll=0.05)

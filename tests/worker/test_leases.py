@@ -125,7 +125,7 @@ def test_cancelling_a_running_job_reaches_its_handler(stage: Stage, colour: str)
 
     async def body(_: Worker) -> None:
         await stage.until_said(events.JobStarted)
-        assert stage.run(admin.cancel(job.id, "test")) == "requested"
+        assert await stage.arun(admin.cancel(job.id, "test")) == "requested"
         await stage.until_said(events.JobCancelled)
 
     stage.work(body)
@@ -138,7 +138,7 @@ def test_a_cancel_that_came_too_late_for_one_attempt_stops_the_next(stage: Stage
     @stage.hf.job(retry=AT_ONCE)
     async def act(job: Job) -> None:
         ran.append(job.attempt)
-        stage.run(admin.cancel(job.id, "test"))
+        await stage.arun(admin.cancel(job.id, "test"))
         raise ValueError("before the request was seen")
 
     job = act.enqueue()
@@ -163,7 +163,7 @@ def test_buffered_jobs_whose_lease_is_lost_or_cancelled_never_start(stage: Stage
         leases = stage.run(jobs.claim("default", limit=2, worker=worker.id, lease_ms=1000))
         worker.claims[0].take(worker.sources[0], leases, time.monotonic())
         stage.steal(stolen)
-        stage.run(admin.cancel(unwanted.id, "test"))
+        await stage.arun(admin.cancel(unwanted.id, "test"))
         await stage.until_said(events.JobCancelled)
         await stage.until_said(events.LeaseWasLost)
         assert [work.lease.job_id for work in worker.held.values()] == [running.id]

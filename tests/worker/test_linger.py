@@ -128,7 +128,7 @@ def test_an_item_that_is_lost_or_cancelled_while_it_waits_is_in_no_call(stage: S
     async def scene(worker: Worker) -> None:
         await lingers(stage, worker, 3)
         stage.steal(lost)
-        stage.run(admin.cancel(cancelled.id, None))
+        await stage.arun(admin.cancel(cancelled.id, None))
         await stage.until_said(events.LeaseWasLost)
         await stage.until_said(events.JobCancelled)
         await lingers(stage, worker, 1)

@@ -124,7 +124,7 @@ def test_a_cancelled_job_raises_the_reason(stage: Stage, asker: Asker) -> None:
         by_handler = act.enqueue()
         await run_soon(stage.hf)
         by_hand = act.enqueue()
-        stage.run(admin.cancel(by_hand.id, "ada"))
+        await stage.arun(admin.cancel(by_hand.id, "ada"))
         with pytest.raises(JobCancelled, match="was cancelled: nobody wants it") as first:
             await asker.result(stage.hf, by_handler)
         with pytest.raises(JobCancelled, match="was cancelled before it ran") as second:
@@ -143,7 +143,7 @@ def test_a_job_that_is_cancelled_while_it_is_waited_for_ends_the_wait(stage: Sta
         job = act.enqueue()
         asking = asker.asking(stage.hf, job)
         await waited_for(stage.hf, job)
-        stage.run(admin.cancel(job.id, None))
+        await stage.arun(admin.cancel(job.id, None))
         with pytest.raises(JobCancelled):
             await asking
 
@@ -195,7 +195,7 @@ def test_a_job_that_is_replayed_after_its_death_was_told_can_be_waited_for_again
         job = act.enqueue()
         with pytest.raises(JobDead):
             await asker.result(stage.hf, job)
-        stage.run(admin.replay(admin.Filter(ids=(job.id,)), 1, None))
+        await stage.arun(admin.replay(admin.Filter(ids=(job.id,)), 1, None))
         assert await asker.result(stage.hf, job) == "after all"
 
     stage.work(body)
@@ -316,7 +316,7 @@ def test_a_timeout_says_who_runs_the_job_and_why_it_failed_before(stage: Stage, 
         lease = claimed(stage)
         with pytest.raises(TimeoutError, match="it runs on worker, attempt 1 of 5"):
             await asker.result(stage.hf, job, 0.05)
-        stage.run(admin.cancel(job.id, None))
+        await stage.arun(admin.cancel(job.id, None))
         with pytest.raises(TimeoutError, match="it runs on worker and is asked to stop"):
             await asker.result(stage.hf, job, 0.05)
         stage.sql("update holdfast_jobs set lease_expires_at = leased_at where id = ?", job.id)

@@ -82,7 +82,7 @@ def test_news_of_a_lease_reaches_a_job_that_its_thread_took_by_itself(stage: Sta
         if what == "lost":
             stage.steal(second)
         else:
-            stage.run(admin.cancel(second.id, "test"))
+            await stage.arun(admin.cancel(second.id, "test"))
         await stage.until(lambda: not worker.held)
 
     work(stage, hf, body)

@@ -196,7 +196,7 @@ def test_suspects_in_line_can_be_lost_cancelled_and_given_back(stage: Stage, mon
     async def body(running: Worker) -> None:
         await stage.until(lambda: len(running.slots.line.waiting) == 3)
         stage.steal(stolen)
-        stage.run(admin.cancel(unwanted.id, "test"))
+        await stage.arun(admin.cancel(unwanted.id, "test"))
         await stage.until_said(events.JobCancelled)
         await stage.until_said(events.LeaseWasLost)
 
