@@ -1,5 +1,6 @@
 """What the read-only models and their admin promise, on every database; run by `test_tasks_and_admin.py`."""
 
+import io
 import json
 import re
 from contextlib import contextmanager
@@ -373,3 +374,18 @@ def the_dashboard_is_for_staff_with_permissions():
     assert ada.post("/ops/do/pause", "queue=mail", kind, headers=HERE).status_code == 403
     answer = ada.post("/ops/do/replay", f"id={job}&yes=1", kind, headers=HERE)
     assert answer.status_code == 200, json.dumps(answer.content.decode()[-500:])
+
+
+@promise
+def a_dump_of_the_project_leaves_jobs_out_unless_they_are_asked_for():
+    def dumped(*apps: str) -> list[str]:
+        written = io.StringIO()
+        call_command("dumpdata", *apps, stdout=written)
+        return [row["model"] for row in json.loads(written.getvalue())]
+
+    charge.enqueue(order=1)
+    User.objects.create_user("ada")
+    assert {"auth.user", "auth.permission"} <= set(dumped())
+    assert not [model for model in dumped() if model.startswith("holdfast.")]
+    assert dumped("auth.user") == ["auth.user"]
+    assert dumped("holdfast.job") == dumped("holdfast.job", "auth.group") == ["holdfast.job"]

@@ -12,7 +12,7 @@ from tests.django import django6
 
 ROOT = Path(__file__).parents[2]
 # Not named test_…, because they are Django's to run.
-PROMISES = ("tests.django.promises.inside", "tests.django.promises.committed")
+PROMISES = tuple(f"tests.django.promises.{name}" for name in ("inside", "committed", "requests"))
 DATABASES = {"sqlite": "sqlite_url", "postgresql": "pg_url", "mariadb": "mariadb_url"}
 
 

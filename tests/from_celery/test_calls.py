@@ -391,6 +391,19 @@ def test_a_task_is_called_by_its_name_also_where_it_is_not_known(app: Celery, hf
     assert (other.queue, other.payload) == ("other", '{"n":1}')
 
 
+def test_none_for_arguments_is_none_at_all(app: Celery, hf: Holdfast) -> None:
+    @app.task(name="add")
+    def add(x: int = 1, y: int = 2) -> int:
+        return x + y
+
+    by_name = {"x": 3, "y": 4}
+    calls = [add.apply_async(None), add.apply_async(args=None, kwargs=by_name), add.signature(None, by_name).delay()]
+    calls += [app.send_task("add", None, by_name), add.s(1).apply_async(None, None)]
+    assert add.apply(None, by_name).get() == 7
+    run_due(hf)
+    assert [call.get(timeout=0) for call in calls] == [3, 7, 7, 7, 3]
+
+
 # Without a database
 
 

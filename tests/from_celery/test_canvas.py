@@ -204,3 +204,57 @@ def test_the_canvas_runs_at_once_where_calls_are_eager(eager: Celery) -> None:
     with pytest.raises(ConfigError, match="idempotency_key="):
         add.s(1, 1).apply_async(task_id="mine")  # type: ignore[call-arg]
     assert add.s(1)(1) == 2
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [{"key": 5}, {"expires": "soon"}, {"expires": datetime(2090, 1, 1)}, {"queue": ""}, {"headers": {"number": 1}}],
+)
+def test_what_a_call_says_is_checked_whether_or_not_it_runs_at_once(
+    options: dict[str, Any], at_once: bool, add: Task[[int, int], int], app: Celery, hf: Holdfast
+) -> None:
+    app.conf.task_always_eager = at_once
+    name = next(iter(options))
+    for call in (add.s(1, 1), chain(add.s(1, 1), add.s(2)), group(add.s(1, 1))):
+        with pytest.raises(ConfigError, match=name):
+            call.apply_async(**options)
+    with pytest.raises(ConfigError, match=name):
+        chain(add.s(1, 1), add.s(2).set(**options))()
+    with pytest.raises(ConfigError, match="link"):
+        chain(add.s(1, 1), add.s(2).set(link=add.s(3)))()
+    assert enqueued(hf) == []
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_signature_may_name_what_is_called_with_its_result(
+    at_once: bool, add: Task[[int, int], int], app: Celery, hf: Holdfast
+) -> None:
+    app.conf.task_always_eager = at_once
+    first = add.s(1, 1)
+    assert repr(first.link(add.s(10))) == "add(10)"
+    with pytest.raises(ConfigError, match="one job continues another"):
+        first.link(add.s(20))
+    result = first.delay()
+    run_due(hf)
+    assert result.get(timeout=0) == 12
+    assert add.s(1).apply((1,)).get() == 2
+
+
+def test_what_a_canvas_or_result_of_celerys_has_and_ours_has_not_says_what_there_is(
+    add: Task[[int, int], int], total: Task[[list[int]], int]
+) -> None:
+    result: Any = add.delay(1, 1)
+    for canvas in (add.s(1, 1), add.s(1, 1) | add.s(2), group(add.s(1, 1)), chord([add.s(1, 1)], total.s())):
+        loose: Any = canvas
+        with pytest.raises(ConfigError, match="JobDead"):
+            loose.link_error(add.s(1))
+        with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+            _ = loose.nonsense
+    joined: Any = group(add.s(1, 1))
+    with pytest.raises(ConfigError, match="join it with the bar"):
+        joined.link(add.s(1))
+    with pytest.raises(ConfigError, match="retention="):
+        result.forget()
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = result.nonsense

@@ -180,3 +180,16 @@ def test_options_of_a_worker_need_one(hf: Holdfast) -> None:
         hf.lifespan(concurrency=3)
     with pytest.raises(ConfigError, match=r"hf\.lifespan"):
         hf.lifespan(worker=True, concurency=3)  # type: ignore[call-arg]
+
+
+def test_a_lifespan_of_ones_own_that_is_no_context_manager_is_refused_at_once(hf: Holdfast) -> None:
+    async def bare(server: Any) -> AsyncIterator[None]:
+        yield
+
+    def plain(server: Any) -> Iterator[None]:
+        yield
+
+    wrong: Any
+    for wrong in (bare, plain, bare(None)):
+        with pytest.raises(ConfigError, match="asynccontextmanager"):
+            hf.lifespan(wrong)

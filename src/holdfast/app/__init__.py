@@ -96,7 +96,7 @@ class Holdfast(Publishes, Receives, Runs, Dispatches, Includes):
         only_options("hf.lifespan()", options, [*WorkerKeywords.__annotations__, "own", "worker", "check", "relay"])
         if not switch(worker, "worker") and (options or not relay):
             said = ", ".join(options) or "relay"
-            raise ConfigError("lifespan", "has no worker to say this of; add worker=True", said)
+            raise ConfigError("lifespan", "runs no worker that this could be said of; add worker=True", said)
         make = partial(self.worker, relay=relay, **options) if worker else None
         return Lifespan(self.store, self.aclose, own, bool(switch(check, "check")), make)
 

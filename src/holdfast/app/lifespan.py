@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, WorkerFailed
+from holdfast.errors import ConfigError, HoldfastError, WorkerFailed
 from holdfast.events import log
 from holdfast.store import migrate
 from holdfast.values.failure import type_name, words
@@ -34,6 +35,7 @@ class Lifespan(AbstractAsyncContextManager[None]):
         check: bool,
         make_worker: Callable[[], Worker] | None,
     ) -> None:
+        _refuse_what_gives_no_block(own)
         self._store = store
         self._close = close
         self._own = own
@@ -74,6 +76,14 @@ class Lifespan(AbstractAsyncContextManager[None]):
                     yield
         finally:
             await self._close()
+
+
+def _refuse_what_gives_no_block(own: Any) -> None:
+    """Raises: ConfigError, when the application is made and not when its server starts."""
+    if own is None or (callable(own) and not inspect.isasyncgenfunction(own) and not inspect.isgeneratorfunction(own)):
+        return
+    rule = "your own lifespan must be a function with @contextlib.asynccontextmanager above it"
+    raise ConfigError("lifespan", rule, own)
 
 
 @asynccontextmanager

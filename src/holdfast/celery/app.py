@@ -242,7 +242,7 @@ class Celery:
     def signature(
         self,
         name: str,
-        args: Iterable[Any] = (),
+        args: Iterable[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         immutable: bool = False,
         **options: Unpack[CallKeywords],
@@ -255,14 +255,14 @@ class Celery:
     def send_task(
         self,
         name: str,
-        args: Iterable[Any] = (),
+        args: Iterable[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         **options: Unpack[CallKeywords],
     ) -> AsyncResult | EagerResult:
         """Call a task by its name; one that this process does not know takes its arguments by name."""
         if name in self.tasks:
             return self.signature(name, args, kwargs).apply_async(**options)
-        if given := list(args):
+        if given := list(args or ()):
             rule = f"{name} is not known here, so its arguments must be given by name: send_task(name, kwargs={{…}})"
             raise ConfigError("args", rule, given)
         said = call_options("send_task()", options)

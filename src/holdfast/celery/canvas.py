@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, Unpack, cast
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 import msgspec
 
 from holdfast.bound import Bound
+from holdfast.celery.instead import refuse_on_canvas
 from holdfast.celery.options import CallKeywords, call_options
 from holdfast.celery.results import AsyncResult, EagerResult, GroupResult, Home
 from holdfast.errors import ConfigError
+from holdfast.values.options import EnqueueOptions
 from holdfast.values.payload import encode_value
 from holdfast.values.retry import seconds
 
@@ -42,7 +44,7 @@ class Callee(Protocol):
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None: ...
 
-    def apply(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> EagerResult: ...
+    def apply(self, args: Sequence[Any] | None = (), kwargs: Mapping[str, Any] | None = None) -> EagerResult: ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -67,19 +69,29 @@ def read(header: str | None) -> list[Link]:
     return [] if header is None else msgspec.json.decode(header, type=list[Link])
 
 
-class Signature:
+class Canvas:
+    """What signatures and all that is made of them share: a word for what Celery's have, and ours have not."""
+
+    if not TYPE_CHECKING:
+        # Type checkers are to find what is not there by themselves.
+        def __getattr__(self, name):
+            refuse_on_canvas(name, type(self).__name__)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class Signature(Canvas):
     """A call that is still to be made: `add.s(2, 3)`. In a chain the result before it comes first, except with `si`."""
 
     def __init__(
         self,
         task: Callee,
-        args: Iterable[Any] = (),
+        args: Iterable[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         options: CallKeywords | None = None,
         immutable: bool = False,
     ) -> None:
         self.task = task
-        self.args = tuple(args)
+        self.args = tuple(args or ())
         self.kwargs = dict(kwargs or {})
         self.options: CallKeywords = {**options} if options else {}
         self.immutable = immutable
@@ -96,11 +108,11 @@ class Signature:
     def __or__(self, other: Step) -> Chain | Chord:
         return chain(self, other)
 
-    def clone(self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Signature:
+    def clone(self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None) -> Signature:
         """Return a copy with these arguments in front of its own; one made with `si` keeps its own alone."""
         if self.immutable:
             return Signature(self.task, self.args, self.kwargs, self.options, immutable=True)
-        return Signature(self.task, (*args, *self.args), {**self.kwargs, **(kwargs or {})}, self.options)
+        return Signature(self.task, (*(args or ()), *self.args), {**self.kwargs, **(kwargs or {})}, self.options)
 
     def set(self, immutable: bool | None = None, **options: Unpack[CallKeywords]) -> Signature:
         """Say something about the call, as `apply_async` does."""
@@ -114,18 +126,29 @@ class Signature:
         return self.apply_async(args, kwargs)
 
     def apply_async(
-        self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+        self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> AsyncResult | EagerResult:
         """Make the call; options as those of a task's `apply_async`."""
         return Chain([self.clone(args, kwargs)]).apply_async(**options)
 
-    def link(self) -> Link:
+    def apply(self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None) -> EagerResult:
+        """Make the call here and now, with these arguments in front of its own."""
+        return Chain([self.clone(args, kwargs)]).apply()
+
+    def link(self, callback: Signature) -> Signature:
+        """Say what is called with the result, as `link=` of `apply_async` does; returns that."""
+        said: CallKeywords = {"link": [*linked(self.options), callback]}
+        linked(said)
+        self.options = {**self.options, **said}
+        return callback
+
+    def as_link(self) -> Link:
         """Write it for the header of the job before. Raises: ConfigError for what can only be said of a first job."""
         for name in self.options:
             if name not in _OF_A_LINK:
                 rule = f"cannot be said of {self.task.name}, which another job adds; say it of the first of the chain"
                 raise ConfigError(name, rule, self.options.get(name))
-        call_options(self.task.name, self.options)
+        EnqueueOptions(**call_options(self.task.name, self.options))
         options: dict[str, Any] = {**self.options}
         for name in options.keys() & {"countdown", "expires"}:
             if isinstance(options[name], datetime):
@@ -136,7 +159,7 @@ class Signature:
         return Link(self.task.name, list(self.args), self.kwargs, options, self.immutable)
 
 
-class Chain:
+class Chain(Canvas):
     """Calls one after the other, each with the result of the one before it as its first argument."""
 
     def __init__(self, tasks: Sequence[Signature]) -> None:
@@ -156,18 +179,17 @@ class Chain:
         return self.apply_async(args, kwargs)
 
     def apply_async(
-        self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+        self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> AsyncResult | EagerResult:
         """Begin the chain. What the options say is said of its first job."""
         begun = self.clone(args, kwargs)
         first = begun.tasks[0]
         first.options = {**first.options, **options}
         if begun.home.always_eager:
-            call_options("apply_async()", first.options)
             return begun.apply()
         return AsyncResult(begun.home.holdfast.enqueue_bound(begun.bound(), first.options.get("tx")).id, begun.home)
 
-    def clone(self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Chain:
+    def clone(self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None) -> Chain:
         first, *rest = self.tasks
         return Chain([first.clone(args, kwargs), *rest])
 
@@ -179,7 +201,7 @@ class Chain:
         """Make the first job, which has the rest of the chain in a header."""
         first, *rest = self.tasks
         said: CallKeywords = {**first.options, **(options or {})}
-        links = [one.link() for one in [*rest, *linked(said)]]
+        links = [one.as_link() for one in [*rest, *linked(said)]]
         return first.task.bound(first.args, first.kwargs, said, {**(headers or {}), **written(links)})
 
     def after_group(self) -> Bound:
@@ -189,19 +211,23 @@ class Chain:
             return self.bound()
         return self.clone(([],)).bound(headers={CHORD_HEADER: "1"})
 
-    def apply(self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None) -> EagerResult:
-        """Make all calls here and now."""
+    def apply(self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None) -> EagerResult:
+        """Make all calls here and now. Raises: ConfigError for what the calls of jobs could not say either."""
         first, *rest = self.clone(args, kwargs).tasks
+        EnqueueOptions(**call_options("apply_async()", first.options))
+        following = [*rest, *linked(first.options)]
+        for one in following:
+            one.as_link()
         result = first.task.apply(first.args, first.kwargs)
-        for one in [*rest, *linked(first.options)]:
+        for one in following:
             if not result.successful():
                 break
-            following = one.clone((result.result,))
-            result = following.task.apply(following.args, following.kwargs)
+            called = one.clone((result.result,))
+            result = called.task.apply(called.args, called.kwargs)
         return result
 
 
-class Group:
+class Group(Canvas):
     """Calls that are made together: all of them are added, or none."""
 
     def __init__(self, tasks: Iterable[Signature | Chain]) -> None:
@@ -224,7 +250,7 @@ class Group:
         return self.apply_async(args, kwargs)
 
     def apply_async(
-        self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+        self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> GroupResult:
         """Make all calls in one transaction, that of `tx` if it is given. The options are said of each."""
         if not self.tasks:
@@ -235,9 +261,9 @@ class Group:
         added = home.holdfast.enqueue_many([one.bound(options=options) for one in members], tx=options.get("tx"))
         return GroupResult([AsyncResult(one.id, home) for one in added])
 
-    def members(self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[Chain]:
+    def members(self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None) -> list[Chain]:
         """List what is called, each as a chain with these arguments in front."""
-        given = tuple(args)
+        given = tuple(args or ())
         return [(one if isinstance(one, Chain) else Chain([one])).clone(given, kwargs) for one in self.tasks]
 
     @property
@@ -246,7 +272,7 @@ class Group:
         return first.home if isinstance(first, Chain) else first.task.home
 
 
-class Chord:
+class Chord(Canvas):
     """A group, and a call that is made with the list of its results once all of it is done."""
 
     def __init__(self, header: Group, body: Chain) -> None:

@@ -1,4 +1,4 @@
-"""What Celery's application and its settings have, and what there is instead: to be refused in words."""
+"""What Celery's application, settings, canvas and results have, and what there is instead: to be refused in words."""
 
 from __future__ import annotations
 
@@ -104,6 +104,46 @@ _OF_THE_APP = {
     "bugreport": "use `holdfast doctor`",
 }
 
+_JOINED = "join it with the bar: … | callback.s()"
+_FAILED = "use hf.on(holdfast.events.JobDead, …), or a job that runs after it: handler.using(after=[…])"
+_SAID = "say it of each signature, or in apply_async(…)"
+# What people use of signatures, chains, groups and chords.
+_OF_A_CANVAS = {
+    "link": _JOINED,
+    "link_error": _FAILED,
+    "on_error": _FAILED,
+    "set": _SAID,
+    "skew": "say countdown= of each signature",
+    "freeze": "a job has its id once it is added: apply_async() returns it",
+    "stamp": "headers= says more about a job",
+}
+_FOLLOWS = "`holdfast jobs show` tells what follows a job"
+_READ = "use .job, which has what is known of the job"
+_KEPT = "keep the ids of its jobs: AsyncResult(id) finds each"
+# What people use of results.
+_OF_A_RESULT = {
+    "forget": "a job is kept for as long as its queue says: hf.queue(name, retention=…)",
+    "children": _FOLLOWS,
+    "collect": _FOLLOWS,
+    "iterdeps": _FOLLOWS,
+    "graph": _FOLLOWS,
+    "then": "use hf.on(holdfast.events.JobDone, …)",
+    "backend": "results are kept with the job",
+    "maybe_throw": "use get()",
+    "maybe_reraise": "use get()",
+    "args": _READ,
+    "kwargs": _READ,
+    "queue": _READ,
+    "retries": _READ,
+    "worker": _READ,
+    "save": _KEPT,
+    "restore": _KEPT,
+    "delete": "a job is kept for as long as its queue says: hf.queue(name, retention=…)",
+    "join_native": "use get()",
+    "iter_native": "iterate over it, and call get() of each",
+    "waiting": "use ready()",
+}
+
 
 def refuse_setting(name: str, value: object) -> None:
     """Refuse a setting of Celery's, or what is like one. Raises: ConfigError."""
@@ -134,3 +174,15 @@ def refuse_attribute(name: str, app: object) -> None:
     """Refuse what Celery's application has and ours has not. Raises: ConfigError."""
     if name in _OF_THE_APP:
         raise ConfigError(name, f"the application does not have it here: {_OF_THE_APP[name]}", app)
+
+
+def refuse_on_canvas(name: str, what: str) -> None:
+    """Refuse what a signature of Celery's has, or what is made of some, and ours has not. Raises: ConfigError."""
+    if name in _OF_A_CANVAS:
+        raise ConfigError(name, f"a {what.lower()} does not have it here: {_OF_A_CANVAS[name]}", what)
+
+
+def refuse_on_result(name: str, result: object) -> None:
+    """Refuse what a result of Celery's has and ours has not. Raises: ConfigError."""
+    if name in _OF_A_RESULT:
+        raise ConfigError(name, f"a result does not have it here: {_OF_A_RESULT[name]}", type(result).__name__)

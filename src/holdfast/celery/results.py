@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from holdfast.app import Holdfast
 from holdfast.app.diagnosis import diagnose
+from holdfast.celery.instead import refuse_on_result
 from holdfast.errors import ConfigError, JobCancelled, JobDead, JobNotFound
 from holdfast.values.retry import Duration
 from holdfast.values.rows import OUTCOMES
@@ -48,7 +49,17 @@ class Result(Protocol):
     def revoke(self, terminate: bool = False) -> None: ...
 
 
-class AsyncResult:
+class Refusing:
+    """A word for what Celery's results have, and ours have not."""
+
+    if not TYPE_CHECKING:
+        # Type checkers are to find what is not there by themselves.
+        def __getattr__(self, name):
+            refuse_on_result(name, self)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+class AsyncResult(Refusing):
     """A job by its id. For a chain it is the first job's, and what is waited for is the end of the last."""
 
     # Where a job is looked for of which nothing else is said: in the application that was installed.
@@ -176,7 +187,7 @@ def _live(job: JobView) -> tuple[str, Any]:
     return (RETRY if job.attempts else PENDING), None
 
 
-class EagerResult:
+class EagerResult(Refusing):
     """A call that has run already, in the process that made it."""
 
     parent = None
@@ -214,7 +225,7 @@ class EagerResult:
         """Do nothing: it is over."""
 
 
-class GroupResult:
+class GroupResult(Refusing):
     """The results of a group, in the order of its members."""
 
     def __init__(self, results: Sequence[AsyncResult | EagerResult]) -> None:

@@ -121,7 +121,7 @@ class Task(Generic[P, R_co]):
         return await self.aapply_async(args, kwargs)
 
     def apply_async(
-        self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+        self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> AsyncResult | EagerResult:
         """Make a job of the call.
 
@@ -130,13 +130,13 @@ class Task(Generic[P, R_co]):
         belongs to. key, unique, idempotency_key: as in `Handler.using`.
         Raises: ConfigError for other options of Celery's, with what to do instead.
         """
-        return Chain([self.s(*args, **(kwargs or {}))]).apply_async(**options)
+        return Chain([self.s(*(args or ()), **(kwargs or {}))]).apply_async(**options)
 
     async def aapply_async(
-        self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+        self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> AsyncResult:
         """The async twin of `apply_async`; it always makes a job."""
-        bound = Chain([self.s(*args, **(kwargs or {}))]).bound(options)
+        bound = Chain([self.s(*(args or ()), **(kwargs or {}))]).bound(options)
         return AsyncResult((await self.home.holdfast.aenqueue_bound(bound, options.get("tx"))).id, self.home)
 
     def using(self, **options: Unpack[CallKeywords]) -> UsingTask[P]:
@@ -154,7 +154,7 @@ class Task(Generic[P, R_co]):
 
     def signature(
         self,
-        args: Iterable[Any] = (),
+        args: Iterable[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         immutable: bool = False,
         **options: Unpack[CallKeywords],
@@ -221,9 +221,10 @@ class Task(Generic[P, R_co]):
             options["headers"] = {**(said.get("headers") or {}), **headers}
         return handler.bound(handler.like(EnqueueOptions(**options)), (), named)
 
-    def apply(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> EagerResult:
+    def apply(self, args: Sequence[Any] | None = (), kwargs: Mapping[str, Any] | None = None) -> EagerResult:
         """Make the call here and now, with its retries; the arguments go through JSON as those of a job do."""
-        payload = self.shape.encode(self.name, (), self.arguments(args, kwargs or {}), StoreOptions().payload_limit)
+        named = self.arguments(args or (), kwargs or {})
+        payload = self.shape.encode(self.name, (), named, StoreOptions().payload_limit)
         arguments = self.shape.decode(payload, self.name)
         made, job_id = EagerResult("", FAILURE, None), new_id()
         for retries in range(MOST_EAGER_RETRIES + 1):
@@ -333,7 +334,7 @@ class UsingTask(Generic[P]):
         return await self._task.aapply_async(args, kwargs, **self._options)
 
     def apply_async(
-        self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
+        self, args: Iterable[Any] | None = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[CallKeywords]
     ) -> AsyncResult | EagerResult:
         """Make a job of the call, with further options."""
         said: CallKeywords = {**self._options, **options}
