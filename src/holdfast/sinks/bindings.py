@@ -17,10 +17,12 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
 def percent(value: str) -> str:
     """Write an attribute's value as the HTTP binding has it: spaces, quotes, % and all but ASCII as %XX of UTF-8."""
-    # Nearly all values are fine as they are.
-    if value.isascii() and value.isprintable() and not (" " in value or '"' in value or "%" in value):
-        return value
-    return _ENCODED.sub(_escape, value)
+    return value if _is_plain(value) else _ENCODED.sub(_escape, value)
+
+
+def _is_plain(text: str) -> bool:
+    """Tell whether a text, as nearly all values are, is fine in any header: then so is each part of it."""
+    return text.isascii() and text.isprintable() and not (" " in text or '"' in text or "%" in text)
 
 
 def printable(value: str) -> str:
@@ -38,14 +40,14 @@ def packed(
 ) -> tuple[dict[str, str], bytes]:
     """Return headers and body of a message, for a protocol whose headers are texts.
 
-    `value` writes an attribute's value, `own` that of any other header. The publisher's own headers come along, except
-    for those that are `reserved` and those that the event has.
+    `value` writes an attribute's value, `own` that of any other header; both leave plain values as they are. The
+    publisher's own headers come along, except for those that are `reserved` and those that the event has.
     """
     if mode == "structured":
         headers, body = {"content-type": STRUCTURED_TYPE}, message.event.structured()
     else:
         headers, body = message.event.binary(prefix)
-        if value is not str or own is not str:
+        if (value is not str or own is not str) and not _is_plain("".join(headers.values())):
             headers = {name: (value if name.startswith(prefix) else own)(said) for name, said in headers.items()}
     if message.headers:
         for name, said in message.headers.items():
