@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from holdfast.sinks.base import Message, Mode
-from holdfast.values.cloudevents import STRUCTURED_TYPE
+from holdfast.values.cloudevents import SPEC_VERSION, STRUCTURED_TYPE, CloudEvent, text_of
 
 # Header names that HTTP and NATS take.
 TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -57,9 +58,39 @@ def packed(
     return headers, body
 
 
+def packed_in_bytes(event: CloudEvent, prefix: str) -> tuple[list[tuple[str, bytes]], bytes]:
+    """Return headers and body in binary mode, for a protocol whose headers are pairs of a text and bytes.
+
+    They are those of `packed`. What events of one type have in common is written once.
+    """
+    headers = [
+        *_in_common(prefix, event.source, event.type, event.datacontenttype, event.dataschema),
+        (prefix + "id", event.id.encode()),
+    ]
+    if event.subject is not None:
+        headers.append((prefix + "subject", event.subject.encode()))
+    if event.time is not None:
+        headers.append((prefix + "time", text_of(event.time).encode()))
+    for name, value in event.extensions.items():
+        headers.append((prefix + name, value.encode()))
+    return headers, event.body
+
+
+@lru_cache(maxsize=1_000)
+def _in_common(
+    prefix: str, source: str, kind: str, content_type: str | None, schema: str | None
+) -> tuple[tuple[str, bytes], ...]:
+    said = {prefix + "specversion": SPEC_VERSION, prefix + "source": source, prefix + "type": kind}
+    if content_type is not None:
+        said["content-type"] = content_type
+    if schema is not None:
+        said[prefix + "dataschema"] = schema
+    return tuple((name, value.encode()) for name, value in said.items())
+
+
 def header_bytes(headers: Mapping[str, str]) -> int:
     """Count the bytes of headers as lines of `name: value`."""
-    lines = "".join([part for pair in headers.items() for part in pair])
+    lines = "".join(headers) + "".join(headers.values())
     return (len(lines) if lines.isascii() else len(lines.encode())) + 4 * len(headers)
 
 
