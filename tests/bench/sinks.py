@@ -40,8 +40,9 @@ MODULES = {"kafka": "aiokafka", "nats": "nats", "redis": "redis.asyncio", "rabbi
 TARGETS = {"kafka": 0.5, "nats": 0.5, "redis": 0.5, "rabbitmq": 0.4}
 
 
-# Seconds of the clock, and of this process's CPU: on a machine that others use, the latter says more.
-Took = tuple[float, float]
+# Seconds of the clock, and of this process's CPU: on a machine that others use, the latter says more. For a relay then
+# the seconds until its first batch was settled, which are its start.
+Took = tuple[float, ...]
 
 
 def now() -> Took:
@@ -130,7 +131,13 @@ async def raw_kafka(address: str, place: str, count: int) -> Took:
         headers, body = packed(message, "binary", prefix="ce_")
         written.append((message.key.encode(), body, [(name, value.encode()) for name, value in headers.items()]))  # type: ignore[union-attr]
     producer = AIOKafkaProducer(
-        bootstrap_servers=address, acks="all", enable_idempotence=True, max_batch_size=1_000_000, linger_ms=2
+        bootstrap_servers=address,
+        acks="all",
+        enable_idempotence=True,
+        max_batch_size=1_000_000,
+        linger_ms=2,
+        # The client counts the waits for batches before this one several times.
+        request_timeout_ms=600_000,
     )
     await producer.start()
     await producer.partitions_for(place)
@@ -260,10 +267,13 @@ async def relayed(url: str, broker: str, address: str, place: str, count: int, o
             ]
         )
     left, done = count, asyncio.Event()
+    first: list[float] = []
 
     def settled(event: JobsSettled) -> None:
         nonlocal left
         left -= event.count
+        if not first:
+            first.append(since(began)[0])
         if left <= 0:
             done.set()
 
@@ -274,7 +284,7 @@ async def relayed(url: str, broker: str, address: str, place: str, count: int, o
         await done.wait()
         took = since(began)
     await hf.aclose()
-    return took
+    return (*took, *first)
 
 
 # Latency
@@ -380,7 +390,7 @@ def study(count: int, rounds: int, names: Iterable[str], latencies: int) -> dict
 
 
 def _measured(url: str, name: str, address: str, count: int, rounds: int) -> dict[str, list[Took]]:
-    """Return the messages a second of each side in each round, and its CPU in µs a message."""
+    """Return the messages a second of each side in each round, its CPU in µs a message, and a relay's start."""
     rates: dict[str, list[Took]] = {"raw": [], "relay": [], "ordered": []}
     for turn in range(rounds):
         sides = list(rates)
@@ -391,8 +401,8 @@ def _measured(url: str, name: str, address: str, count: int, rounds: int) -> dic
             said, _ = process.communicate()
             if process.returncode:
                 raise RuntimeError(f"{name}, {side} ended with {process.returncode}")
-            seconds, cpu = json.loads(said.splitlines()[-1])
-            rates[side].append((count / seconds, cpu / count * 1e6))
+            seconds, cpu, *start = json.loads(said.splitlines()[-1])
+            rates[side].append((count / seconds, cpu / count * 1e6, *start))
     return rates
 
 
@@ -405,7 +415,8 @@ def _tell(name: str, rates: dict[str, list[Took]]) -> None:
 
     told = [f"client alone {middle('raw', 0):,.0f}/s, {middle('raw', 1):.0f} µs"]
     for side in ("relay", "ordered"):
-        told.append(f"{side} {middle(side, 0):,.0f}/s, {middle(side, 1):.0f} µs, ratio {ratio(side):.2f}")
+        start = f"first settled after {middle(side, 2):.2f} s"
+        told.append(f"{side} {middle(side, 0):,.0f}/s, {middle(side, 1):.0f} µs, ratio {ratio(side):.2f}, {start}")
     print(f"{name} (wanted {TARGETS[name]}): {'; '.join(told)}", flush=True)
 
 

@@ -135,6 +135,19 @@ def test_what_does_not_fit_into_one_batch_goes_in_several(topic: Topic) -> None:
     assert [event.id for event in asyncio.run(topic.received())] == [one.event.id for one in messages]
 
 
+def test_many_sends_to_one_partition_at_the_same_time_have_their_time_each(topic: Topic) -> None:
+    async def work() -> None:
+        sink = topic.sink(timeout=10.0)
+        await sink.send([message("a")])
+        # The client counts the wait for each batch before it from the beginning: 150 waits of a few milliseconds
+        # came to more than the time-out.
+        answers = await asyncio.gather(*(sink.send([message("a")]) for _ in range(150)))
+        await sink.close()
+        assert {type(one) for answer in answers for one in answer} == {Delivered}
+
+    sink_suite.run(work())
+
+
 def test_a_topic_that_takes_less_than_the_sink_allows_refuses_only_what_is_too_large(
     kafka: Any, kafka_gate: Gate
 ) -> None:

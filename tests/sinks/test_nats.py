@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.sinks import Delivered, Failed, Message, Mode, Nats, Refused
+from holdfast.sinks import nats as nats_sink
 from holdfast.testing import sink_suite
 from holdfast.testing.sink_suite import *  # noqa: F403
 from holdfast.testing.sinks import Receiver, message
@@ -110,6 +111,52 @@ def test_a_subject_that_no_stream_takes_is_a_failure_that_says_so(stream: Stream
     assert isinstance(outcome, Failed)
     assert "no JetStream stream takes the subject" in outcome.reason
     assert not outcome.unknown
+
+
+@pytest.mark.parametrize("words", [b"hello", b"{}", b'{"stream": 7}'])
+def test_an_answer_that_is_not_jetstreams_fails_its_message_alone(stream: Stream, words: bytes) -> None:
+    subject = f"service.{stream.name}.{{type}}"
+
+    async def answer(asked: Any) -> None:
+        await asked.respond(words)
+
+    async def scene() -> list[Any]:
+        client = await nats.connect(stream.server.url)
+        try:
+            await client.subscribe(f"service.{stream.name}.odd", cb=answer)
+            await client.flush()
+            fine = message()
+            await client.jetstream().add_stream(name=f"{stream.name}f", subjects=[subject.format(type=fine.event.type)])
+            try:
+                return await outcomes_of(stream.sink(subject=subject), message(type="odd"), fine)
+            finally:
+                await client.jetstream().delete_stream(f"{stream.name}f")
+        finally:
+            await client.close()
+
+    odd, fine = asyncio.run(scene())
+    assert isinstance(odd, Failed)
+    assert "is not JetStream" in odd.reason
+    assert isinstance(fine, Delivered)
+
+
+def test_what_goes_in_several_pieces_keeps_its_order_and_outcomes(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats_sink, "CHUNK_BYTES", 2_000)
+    messages = [message(f"key:{n % 20}", "x" * 500) for n in range(40)]
+    outcomes = asyncio.run(outcomes_of(stream.sink(), *messages))
+    assert {type(one) for one in outcomes} == {Delivered}
+    stored = asyncio.run(stream.received())
+    assert [event.id for event in stored] == [one.event.id for one in messages]
+    # Each was told by its own acknowledgement.
+    assert [one.receipt for one in outcomes] == [f"{stream.name}@{n}" for n in range(1, 41)]
+
+
+def test_an_outage_between_two_pieces_loses_nothing(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats_sink, "CHUNK_BYTES", 0)
+    sink_suite.test_an_outage_after_the_first_message_loses_nothing(stream)
+    sink_suite.test_an_answer_that_was_lost_is_an_unknown_outcome(stream)
 
 
 def test_another_stream_than_the_named_one_is_a_failure(stream: Stream) -> None:

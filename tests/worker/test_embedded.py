@@ -3,6 +3,7 @@
 # ruff: noqa: PT012 - what raises is the end of the block
 
 import asyncio
+import subprocess
 import sys
 from typing import Any
 
@@ -159,3 +160,14 @@ def test_a_handlers_traceback_says_nothing_of_a_missing_uvloop(hosting: Stage, m
     traceback = hosting.show(job).errors[0]["traceback"]
     assert "of the handler" in traceback
     assert ("uvloop" in traceback, "During handling" in traceback) == (False, False)
+
+
+def test_a_worker_without_foreign_tables_does_not_import_what_serves_them() -> None:
+    code = (
+        "import sys; from holdfast import Holdfast; from holdfast.sinks import Function\n"
+        "hf = Holdfast('sqlite:///shop.db'); hf.route('x.*', to=Function(print), name='x')\n"
+        "hf.worker(); hf.relay()\n"
+        "print([name for name in sys.modules if name.startswith('holdfast.foreign')])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"

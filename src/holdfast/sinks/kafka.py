@@ -8,18 +8,21 @@ measurements.
 from __future__ import annotations
 
 import asyncio
+import operator
 import random
 import re
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 from holdfast.errors import ConfigError
 from holdfast.inbox.base import Consumer
 from holdfast.sinks.base import Delivered, Failed, Message, Mode, Outcome, Refused, SinkDown
-from holdfast.sinks.bindings import header_bytes, packed
+from holdfast.sinks.bindings import header_bytes, packed, packed_in_bytes
 from holdfast.sinks.link import Link, Secrets
 from holdfast.sinks.order import BEHIND, Answer, Down, concluded
 from holdfast.sinks.settings import mode_of, seconds, texts, whole
@@ -50,6 +53,10 @@ class _Record(NamedTuple):
     key: bytes | None
     value: bytes
     headers: list[tuple[str, bytes]]
+    size: int
+
+
+_size = operator.attrgetter("size")
 
 
 @dataclass(slots=True)
@@ -64,6 +71,7 @@ class _Sending:
     alone: set[int] = field(default_factory=set)
     gap: bool = False
     silent: bool = False
+    untried: bool = True
 
     def give_up(self, reason: str) -> None:
         for index in self.left:
@@ -110,6 +118,7 @@ class Kafka:
         self._link: Link[AIOKafkaProducer] = Link(
             "Kafka", self._open, _abandon, _usable, self._connect_timeout, self._secrets
         )
+        self._turns: WeakKeyDictionary[AIOKafkaProducer, dict[Place, asyncio.Lock]] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return f"Kafka({', '.join(self._servers)!r}, topic={self._topic!r})"
@@ -174,21 +183,23 @@ class Kafka:
 
     async def _records(self, producer: AIOKafkaProducer, messages: Sequence[Message]) -> list[_Record | Outcome]:
         """Write the messages, each to its partition, or say why one cannot be sent."""
-        topics: list[str | Outcome] = [self._topic_of(message) for message in messages]
+        topics: list[str | Outcome] = [self._topic.text] * len(messages)
+        if self._topic.fields:
+            topics = [self._topic_of(message) for message in messages]
         wanted = {topic for topic in topics if isinstance(topic, str)}
         found = await asyncio.gather(*(self._partitions(producer, topic) for topic in wanted))
         partitions = dict(zip(wanted, found, strict=True))
         # One partition for all that have no key: fewer batches, and no order to keep.
-        anywhere = {topic: random.choice(known) for topic, known in partitions.items() if isinstance(known, list)}
+        anywhere = {topic: random.choice(known) for topic, known in partitions.items() if isinstance(known, tuple)}
         records: list[_Record | Outcome] = []
         for message, topic in zip(messages, topics, strict=True):
             if not isinstance(topic, str):
                 records.append(topic)
-            elif not isinstance(known := partitions[topic], list):
+            elif not isinstance(known := partitions[topic], tuple):
                 records.append(known)
             else:
                 key = None if message.key is None else message.key.encode()
-                partition = anywhere[topic] if key is None else _partition(key, tuple(known))
+                partition = anywhere[topic] if key is None else _partition(key, known)
                 records.append(self._record(message, (topic, partition), key))
         return records
 
@@ -198,26 +209,52 @@ class Kafka:
         except Unsendable as error:
             return error.refusal
 
-    async def _partitions(self, producer: AIOKafkaProducer, topic: str) -> list[int] | Outcome:
+    async def _partitions(self, producer: AIOKafkaProducer, topic: str) -> tuple[int, ...] | Outcome:
         from aiokafka.errors import KafkaError
 
         try:
             async with asyncio.timeout(TOPIC_SECONDS):
-                return sorted(await producer.partitions_for(topic))
+                return tuple(sorted(await producer.partitions_for(topic)))
         except TimeoutError:
             return Failed(f"the broker knows no topic {topic!r}: create it, or change the route")
         except KafkaError as error:
             return Failed(self._secrets.reason(error))
 
     def _record(self, message: Message, place: Place, key: bytes | None) -> _Record | Refused:
-        headers, body = packed(message, self._mode, prefix="ce_")
-        size = len(body) + len(key or b"") + header_bytes(headers) + _FRAME
+        if self._mode == "binary" and not message.headers:
+            headers, body = packed_in_bytes(message.event, "ce_")
+            size = sum([len(name) + len(value) + 4 for name, value in headers])
+        else:
+            texts, body = packed(message, self._mode, prefix="ce_")
+            headers = [(name, value.encode()) for name, value in texts.items()]
+            size = header_bytes(texts)
+        size += len(body) + len(key or b"") + _FRAME
         if size > self._limit:
             return TooLarge(size, self._limit).refusal
-        return _Record(place, key, body, [(name, value.encode()) for name, value in headers.items()])
+        return _Record(place, key, body, headers, size)
+
+    def _whole_batches(self, producer: AIOKafkaProducer, this: _Sending) -> dict[Place, _Batch]:
+        """Fill one batch for each partition with all messages, as nearly always; none where that cannot be."""
+        this.untried = False
+        records = [record for record in this.records if isinstance(record, _Record)]
+        # With a topic for each type, messages of one key may be in several places: they wait for each other.
+        if self._topic.fields or len(records) < len(this.records) or sum(map(_size, records)) > self._limit:
+            return {}
+        batches: dict[Place, _Batch] = {}
+        for index, (place, key, value, headers, _) in enumerate(records):
+            batch = batches.get(place)
+            if batch is None:
+                batch = batches[place] = (producer.create_batch(), [])
+            if batch[0].append(timestamp=None, key=key, value=value, headers=headers) is None:
+                return {}
+            batch[1].append(index)
+        this.left = []
+        return batches
 
     def _next_batches(self, producer: AIOKafkaProducer, this: _Sending) -> dict[Place, _Batch]:
         """Fill at most one batch for each partition. A key is in one of them only; what does not fit is left."""
+        if this.untried and (whole := self._whole_batches(producer, this)):
+            return whole
         batches: dict[Place, _Batch] = {}
         places: dict[str, Place] = {}
         full: set[Place] = set()
@@ -290,6 +327,14 @@ class Kafka:
             await asyncio.wait(tries)
         return False
 
+    def _turn(self, producer: AIOKafkaProducer, place: Place) -> asyncio.Lock:
+        """Return what the batches of a partition take turns by, in the order in which they came.
+
+        The client lets all of them wait for the one before and then compete, and counts each wait from the first one
+        on: with many at once their time was over long before its end.
+        """
+        return self._turns.setdefault(producer, defaultdict(asyncio.Lock))[place]
+
     async def _send(self, producer: AIOKafkaProducer, this: _Sending, place: Place, batch: _Batch) -> None:
         """Send one batch and note the answer for each of its messages."""
         from aiokafka import errors
@@ -298,7 +343,7 @@ class Kafka:
         topic, partition = place
         answer: Answer
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout), self._turn(producer, place):
                 appended = await producer.send_batch(builder, topic, partition=partition)
             # Asked for in any case, so that asyncio does not complain about one that nobody waits for any more.
             appended.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -322,7 +367,7 @@ class Kafka:
             answer, this.silent = Failed(self._secrets.reason(error), unknown=True), True
         else:
             for offset, index in enumerate(indexes, stored.offset):
-                this.answer(index, Delivered(f"{topic}-{partition}@{offset}" if stored.offset >= 0 else None))
+                this.answers[index] = Delivered(f"{topic}-{partition}@{offset}" if stored.offset >= 0 else None)
             return
         for index in indexes:
             this.answer(index, answer)

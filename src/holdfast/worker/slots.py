@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -320,22 +320,18 @@ class Slots:
         self.beside += beside
         self.batches[first.handler] += 1
         try:
+            self.running.update(works)
             for work in works:
-                self.running.add(work)
                 work.slot, work.started = task, began
             ends = await executor.attempt_batch(works)
             for work in works:
                 work.slot = None
             if task.cancelling() and not self._closing:
                 await self._let_it_strike(task)
-            now = time.monotonic()
-            room = None
-            for ended in ends:
-                # All of them before anything is waited for: a cancellation that comes late would lose the rest.
-                room = self._take_down(ended.work, ended, now, len(works)) or room
-                # As `running` gets smaller: a slot is left for the last one.
-                self.beside -= beside > 0
-                beside = max(0, beside - 1)
+            # All of them before anything is waited for: a cancellation that comes late would lose the rest.
+            room = self._take_all_down(ends)
+            self.beside -= beside
+            beside = 0
             if room is not None:
                 await room.wait()
         finally:
@@ -376,11 +372,27 @@ class Slots:
                 if not self._wake_one():
                     return
 
-    def _take_down(self, work: Work, ended: Ended, now: float, together: int = 1) -> asyncio.Event | None:
-        """Hand an outcome on; gives what the slot must wait for before its next job. `together`: of how many."""
+    def _take_all_down(self, ends: Sequence[Ended]) -> asyncio.Event | None:
+        """Hand the outcomes of one call on, as `_take_down` does for one, in less time for each."""
+        now, on_end, running, room = time.monotonic(), self._on_end, self.running, None
+        for ended in ends:
+            work = ended.work
+            work.took = now - work.started
+            self.busy += work.took / len(ends)
+            room = on_end(ended) or room
+            running.discard(work)
+            if work.next is not None:
+                self._put_in_front(self.stints.after(ended))
+        self.finished += len(ends)
+        if len(self.buffer) <= self.low_at:
+            self._on_low()
+        return room
+
+    def _take_down(self, work: Work, ended: Ended, now: float) -> asyncio.Event | None:
+        """Hand an outcome on; gives what the slot must wait for before its next job."""
         self.finished += 1
         work.took = now - work.started
-        self.busy += work.took / together
+        self.busy += work.took
         room = self._on_end(ended)
         # Only now, so that quiet() returns only once it finds the outcome handed on.
         self.running.discard(work)
