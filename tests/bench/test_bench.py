@@ -142,6 +142,30 @@ def test_what_a_checkout_lacks_is_missing_in_its_row_alone(sqlite_url: str) -> N
     assert "error" not in added
 
 
+IMPORTS = """
+import asyncio, sys
+from holdfast.bench.effects import Effects
+from holdfast.bench.ours import Ours
+
+async def main():
+    ours = Ours(sys.argv[1], "bench_", Effects("bench_"))
+    await ours.install()
+    await ours.open()
+    await ours.enqueue_many(10, 10)
+    known = set(sys.modules)
+    await ours.drain(10, True)
+    print(sorted(name for name in set(sys.modules) - known if name.startswith("holdfast")))
+    await ours.close()
+
+asyncio.run(main())
+"""
+
+
+def test_no_modules_are_read_while_a_drain_is_measured(sqlite_url: str) -> None:
+    child = subprocess.run([sys.executable, "-c", IMPORTS, sqlite_url], capture_output=True, text=True, check=True)
+    assert child.stdout == "[]\n"
+
+
 def test_what_is_not_a_checkout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="before: must be a checkout"):
         before(tmp_path)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Rate, events, jobs
+from holdfast import Holdfast, Rate, events, jobs, lines
+from holdfast.flow import Flow
 from holdfast.jobs.special import Special
 from holdfast.lines import StintLease
 from holdfast.values.pauses import Paused
@@ -16,6 +17,7 @@ from holdfast.values.queues import QueueSettings
 from holdfast.values.rows import Lease
 from holdfast.worker import Worker, pauses, suspects
 from holdfast.worker.holdings import apart
+from holdfast.worker.patience import Patience
 from holdfast.worker.rounds import give_back
 from holdfast.worker.rounds.settings import Settings
 from tests.worker.looks import Looks
@@ -403,6 +405,44 @@ def test_a_claim_asks_itself_where_what_is_known_of_pauses_is_old(
         await stage.until_empty()
 
     stage.work(body, poll=0.05)
+
+
+def test_one_statement_a_look_tells_all_that_people_have_said(
+    sqlite_stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    real = Patience.outlive
+
+    async def noted(patience: Patience, work: Flow[Any], **options: Any) -> Any:
+        asked.append(work.name)
+        return await real(patience, work, **options)
+
+    monkeypatch.setattr(Patience, "outlive", noted)
+    monkeypatch.setattr(Settings, "every_seconds", 0.02)
+    two = Two(sqlite_stage)
+
+    async def body(_: Worker) -> None:
+        await sqlite_stage.until(lambda: asked.count("said") > 3)
+        two.hf.pause("mail")
+        await sqlite_stage.until_said(events.QueuePaused)
+        await asyncio.to_thread(sqlite_stage.run, lines.change("bulk", {"concurrency": 1}))
+        await sqlite_stage.until_said(events.QueueSettingsChanged)
+
+    sqlite_stage.work(body)
+    assert not {"pauses", "stored"} & set(asked)
+
+
+def test_settings_that_cannot_be_read_keep_no_pause_from_being_seen(sqlite_stage: Stage) -> None:
+    two = Two(sqlite_stage)
+
+    async def body(_: Worker) -> None:
+        await asyncio.to_thread(sqlite_stage.run, lines.change("bulk", {"concurrency": 1}))
+        sqlite_stage.sql("""update holdfast_queues set settings = '{"order": "unheard of"}'""")
+        await sqlite_stage.until_said(events.UpkeepFailed)
+        two.hf.pause("mail")
+        await sqlite_stage.until_said(events.QueuePaused)
+
+    sqlite_stage.work(body)
 
 
 def test_an_answer_that_was_overtaken_by_a_later_one_says_nothing(stage: Stage) -> None:

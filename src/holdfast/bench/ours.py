@@ -106,6 +106,9 @@ class Ours:
             link.tell(self.effect.drop)
 
     async def open(self) -> None:
+        # On PostgreSQL each drain has a process of its own. What a worker imports would count as the CPU of its jobs:
+        # 0.2 s where Python keeps no compiled files, and 0.1 s in a checkout with fewer modules. It is not started.
+        self.app.worker(queues=[STAMPED])
         # So that the first job does not pay for the connection.
         with self.app.store.link():
             pass

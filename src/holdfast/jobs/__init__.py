@@ -23,6 +23,7 @@ from holdfast.jobs.meeting import meet as meet
 from holdfast.jobs.moving import live_buckets as live_buckets
 from holdfast.jobs.moving import live_queues as live_queues
 from holdfast.jobs.pausing import pauses as pauses
+from holdfast.jobs.pausing import said as said
 from holdfast.jobs.positions import note_position as note_position
 from holdfast.jobs.positions import position as position
 from holdfast.jobs.positions import position_name as position_name

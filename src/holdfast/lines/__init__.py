@@ -23,6 +23,7 @@ from holdfast.lines.settings import change as change
 from holdfast.lines.settings import declare as declare
 from holdfast.lines.settings import parted as parted
 from holdfast.lines.settings import stored as stored
+from holdfast.lines.settings import stored_of as stored_of
 from holdfast.lines.stopping import start as start
 from holdfast.lines.stopping import stop as stop
 from holdfast.lines.upkeep import Difference as Difference

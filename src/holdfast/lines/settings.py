@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from holdfast.flow import Steps, ask, flow, number_of, text_of
+from holdfast.flow import Rows, Steps, ask, flow, number_of, text_of
 from holdfast.life import merging
 from holdfast.lines.leaving import FAIR, LIMIT, LINE_BITS
 from holdfast.lines.upkeep import dissolve, go_over, recount_lines
@@ -48,7 +48,11 @@ def _by_queue(answers: Sequence[Mapping[str, Stored]]) -> dict[str, Stored]:
 @flow
 def stored(name: str | None = None) -> Steps[dict[str, Stored]]:
     """Read what is stored of queues, by name; queues of which nothing was said are not among them."""
-    rows = yield from ask("queue_settings", alone=True, name=name)
+    return stored_of((yield from ask("queue_settings", alone=True, name=name)))
+
+
+def stored_of(rows: Rows) -> dict[str, Stored]:
+    """Read the rows of queues. Raises: ConfigError for settings that this version cannot read."""
     return {
         str(queue): Stored(str(queue), QueueSettings.from_json(text), int(version), actor, int(held), when(at))
         for queue, text, version, actor, held, at in rows

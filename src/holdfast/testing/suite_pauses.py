@@ -11,7 +11,7 @@ from holdfast.testing.clock import Clock
 from holdfast.testing.look import Do, Look
 from holdfast.testing.make import new_job
 from holdfast.values.pauses import Pause, Paused
-from holdfast.values.queues import QueueSettings
+from holdfast.values.queues import QueueSettings, Rate
 from holdfast.values.rows import Lease
 
 PAUSED_KINDS = ("noop", "send")
@@ -42,6 +42,20 @@ def test_a_pause_keeps_since_when_by_whom_and_why(do: Do, clock: Clock) -> None:
     assert do(admin.pause("queue", "mail", "ann", "the provider is down ¿?")) is True
     mail = Pause("queue", "mail", clock.now, "ann", "the provider is down ¿?")
     assert do(jobs.pauses()) == [mail, Pause("kind", "send", clock.now)]
+
+
+def test_what_is_paused_and_what_is_stored_of_queues_is_told_in_one_answer(do: Do, clock: Clock) -> None:
+    said = do(jobs.said())
+    assert (said.pauses, said.stored()) == ([], {})
+    do(lines.change("mail", {"concurrency": 2}, "ada"))
+    do(lines.change("stored", {"ordered": True, "rate": Rate(5, per=60)}))
+    clock.advance(60)
+    for name, reason in (("mail", "the provider is down ¿?"), ("stored", None)):
+        do(admin.pause("queue", name, "ann", reason))
+    do(admin.pause("kind", "send", None))
+    said = do(jobs.said())
+    assert sorted(said.pauses, key=str) == sorted(do(jobs.pauses()), key=str)
+    assert said.stored() == do(lines.stored())
 
 
 def test_pausing_what_is_paused_changes_nothing_and_says_so(do: Do, clock: Clock) -> None:

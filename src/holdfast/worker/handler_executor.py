@@ -191,7 +191,9 @@ class Executor(BaseExecutor):
             if self._tells_ends:
                 return self._done(work, None)
             lease = work.lease
-            return Ended(work, Finish(lease.id, lease.fence, "done", None, None, None, work.keep), None)
+            # Without the frame of Finish's own `__new__`.
+            write = tuple.__new__(Finish, (lease.id, lease.fence, "done", None, None, None, work.keep))
+            return Ended(work, write, None)
         return self._outcomes.read(self._outcomes.returned, work, value)
 
     def _fresh(self, *works: Work) -> contextvars.Context:

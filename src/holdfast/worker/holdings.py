@@ -48,17 +48,17 @@ class Holdings:
 
     def take(self, works: list[Work], *, run: bool) -> None:
         """Take charge of what was claimed: run it, or give it back at once, or see that it is cancelled already."""
-        ready = []
+        ready, held = [], self.held
         if works:
-            self.note_lease(min(work.lease.lease_ms for work in works) / 1000)
+            self.note_lease(min([work.lease.lease_ms for work in works]) / 1000)
         for work in works:
-            if work.key in self.held:
+            if work.key in held:
                 # The job came round again while an attempt of ours, reaped by others, is still at it.
-                self.lose(self.held[work.key])
-            self.held[work.key] = work
+                self.lose(held[work.key])
+            held[work.key] = work
             stop = work.lease.cancel_requested
             # It may come with the reason, and is not to run then. Otherwise a run hears of it itself, and cleans up.
-            if isinstance(stop, str) or (stop and work.handler.executor != "run"):
+            if stop is not False and (isinstance(stop, str) or (stop and work.handler.executor != "run")):
                 reason = stop if isinstance(stop, str) else "cancelled before it ran"
                 self._settle(self._outcomes.cancelled(work, reason))
             else:
@@ -77,16 +77,19 @@ class Holdings:
 
     def forget(self, batch: Iterable[Ended], at_once: bool = False) -> None:
         """Let go of jobs whose outcome is committed, or can never be; `at_once`: what follows may be due now."""
+        held = self.held
         for ended in batch:
             work = ended.work
+            lease = work.lease
             # Only if it is this lease's entry: the same job may have been claimed again meanwhile.
-            if self.held.get(work.key) is work:
-                del self.held[work.key]
-            if work.lease.lapses:
+            if held.get(work.key) is work:
+                del held[work.key]
+            if lease.lapses:
                 self._slots.line.ended(work)
-            # A queue with order or limits has room again.
-            at_once = at_once or work.lease.__class__ is not Lease or work.handler.waits_for_room
-            at_once = at_once or (ended.write.__class__ is PutBack and ended.write.delay_ms == 0)
+            if not at_once:
+                # A queue with order or limits has room again.
+                at_once = lease.__class__ is not Lease or work.handler.waits_for_room
+                at_once = at_once or (ended.write.__class__ is PutBack and ended.write.delay_ms == 0)
         if at_once:
             # To be tried again at once: not every database tells its workers so.
             self._wake()

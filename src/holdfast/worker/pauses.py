@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from holdfast import events
-from holdfast.jobs import pauses
+from holdfast.jobs import pauses, said
+from holdfast.jobs.pausing import Said
 from holdfast.jobs.source import JobsSource
 from holdfast.life.source import Source
 from holdfast.values.pauses import Pause, Paused
@@ -50,10 +51,12 @@ class Pauses:
         """Tell whether what is known is too old to claim by."""
         return time.monotonic() - self._asked_at > STALE_SECONDS and bool(self._sources)
 
-    async def look(self, patience: Patience) -> None:
-        """Read what is paused, however long the database is away."""
+    async def look(self, patience: Patience) -> Said:
+        """Read what is paused and go by it, however long the database is away; return it with what came beside it."""
         asked_at = time.monotonic()
-        self._learn(await patience.outlive(pauses()), asked_at)
+        heard = await patience.outlive(said())
+        self._learn(heard.pauses, asked_at)
+        return heard
 
     async def refreshed(self, patience: Patience) -> bool:
         """Read what is paused before a claim, and try it once; tell whether that went well."""

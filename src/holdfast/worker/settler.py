@@ -109,10 +109,12 @@ class Settler:
     async def _write(self, batch: list[Ended]) -> None:
         self._writing = len(batch)
         # Most have no `Job`, and are not looked at for long.
-        if any(ended.work.job is not None and may_be_complete(ended) for ended in batch):
+        if any(may_be_complete(ended) for ended in batch if ended.work.job is not None):
             batch = await self._without_completed(batch)
-        for source in {ended.work.source for ended in batch}:
-            await self._settle([ended for ended in batch if ended.work.source is source])
+        sources = {ended.work.source for ended in batch}
+        for source in sources:
+            # Mostly there is one, and nothing to sort.
+            await self._settle([one for one in batch if one.work.source is source] if len(sources) > 1 else batch)
         self._writing = 0
         if self.unsettled < UNWRITTEN_LIMIT:
             self._room.set()

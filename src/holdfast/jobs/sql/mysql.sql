@@ -616,6 +616,12 @@ delete d
 select scope, name, since, paused_by, reason from holdfast_pauses
  order by scope desc, name;
 
+-- said_look: read in one answer what is paused, and what is stored of queues; the columns of `queue_settings`.
+-- Differs: drivers read a time at no cost to speak of, and NULL needs no type.
+select scope, name, since, paused_by, reason, null, null, null from holdfast_pauses
+ union all
+select 'stored', name, changed_at, changed_by, null, settings, version, held from holdfast_queues;
+
 -- position_read: read how far a stream has been received.
 select value from holdfast_meta where `key` = :name;
 

@@ -618,6 +618,13 @@ returning 1;
 select scope, name, since, paused_by, reason from holdfast_pauses
  order by scope desc, name;
 
+-- said_look: read in one answer what is paused, and what is stored of queues; the columns of `queue_settings`.
+select scope, name, date_part('epoch', since) * 1000000, paused_by, reason, null::text, null::integer, null::integer
+  from holdfast_pauses
+ union all
+select 'stored', name, date_part('epoch', changed_at) * 1000000, changed_by, null, settings::text, version, held
+  from holdfast_queues;
+
 -- position_read: read how far a stream has been received.
 select value from holdfast_meta where key = :name;
 

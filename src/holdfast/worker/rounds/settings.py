@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast import events, lines
+from holdfast import events
 from holdfast.errors import ConfigError
+from holdfast.jobs.pausing import Said
 from holdfast.jobs.source import JobsSource
 from holdfast.values.queues import PLAIN, QueueSettings
 from holdfast.values.reserved import is_route
@@ -32,9 +33,8 @@ class Settings(Round):
         self._is_first_turn = False
 
     async def run(self) -> None:
-        # First, and apart: settings that cannot be read here must not keep a pause from being seen.
-        await self.context.pauses.look(self.context.patience)
-        await self._look_at_settings()
+        # Pauses first: settings that cannot be read here must not keep one from being seen.
+        self._learn_settings(await self.context.pauses.look(self.context.patience))
         for source in self._sources:
             for queue, kind in source.keyless():
                 # An event may well be about nothing in particular, and its route has order for the others.
@@ -42,9 +42,9 @@ class Settings(Round):
                     settings = (self._known or {}).get(queue, PLAIN)
                     self.context.emit(events.KeyMissing(self.context.worker, queue, kind, str(settings)))
 
-    async def _look_at_settings(self) -> None:
+    def _learn_settings(self, said: Said) -> None:
         try:
-            stored = await self.context.patience.outlive(lines.stored())
+            stored = said.stored()
         except ConfigError as error:
             # Another version has stored what this one cannot read: it goes on by what it knows.
             self.context.emit(events.UpkeepFailed(self.context.worker, self.name, str(error)))
