@@ -84,6 +84,8 @@ class Holdings:
                 del self.held[work.key]
             if work.lease.lapses:
                 self._slots.line.ended(work)
+            if work.stint is not None:
+                work.stint.forget(work)
             # A queue with order or limits has room again.
             at_once = at_once or work.lease.__class__ is not Lease or work.handler.waits_for_room
             at_once = at_once or (ended.write.__class__ is PutBack and ended.write.delay_ms == 0)
