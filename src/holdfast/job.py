@@ -71,7 +71,7 @@ class Job:
         source: Source = OURS,
         worker: str = "",
         shares_commit: bool = False,
-        before: Callable[[], Sequence[Finish]] | None = None,
+        before: Callable[[], Sequence[Finish]] = tuple,
     ) -> None:
         self.lease = lease
         self.lost = False
@@ -100,7 +100,7 @@ class Job:
         self._keep = keep
         self._source = source
         self._worker = worker
-        # Gives the ends of jobs before it in its line that are not written yet; None where it has none before it.
+        # Lists the ends of jobs before it in its line that its worker has yet to write.
         self._before = before
 
     def __repr__(self) -> str:
@@ -224,14 +224,10 @@ class Job:
     def _completion(self, result: Any) -> Flow[None]:
         value = self.result if result is None else result
         text = None if value is None else encode_value(value, "result")
-        completion = Completion(self.lease, text, self._keep, self._then(), self.ends_before())
+        completion = Completion(self.lease, text, self._keep, self._then(), self._before())
         if self.shares_commit:
             return Completing(self._source, completion, self._worker)
         return self._source.complete(completion, self._worker)
-
-    def ends_before(self) -> Sequence[Finish]:
-        """List the ends of jobs before it in its line that its worker has yet to write."""
-        return () if self._before is None else self._before()
 
     def _then(self) -> NewJob | None:
         if self.following is None:
@@ -296,8 +292,7 @@ def _complete_all(works: Sequence[Completing]) -> Steps[None]:
 def completion_of(job: Job) -> Completion:
     """Return what completes a job together with others, in one statement. Raises: InvalidPayload, for its result."""
     text = None if job.result is None else encode_value(job.result, "result")
-    keep, then = job._keep, job._then()  # pyright: ignore[reportPrivateUsage]
-    return Completion(job.lease, text, keep, then, job.ends_before())
+    return Completion(job.lease, text, job._keep, job._then(), job._before())  # pyright: ignore[reportPrivateUsage]
 
 
 class Completed(Protocol):

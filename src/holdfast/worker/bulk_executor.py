@@ -112,7 +112,7 @@ class BulkExecutor(Executor):
     def _bulk(self, works: Sequence[Work]) -> Bulk:
         jobs: list[Job] = []
         for work in works:
-            before = None if work.stint is None else work.stint.ends
+            before = tuple if work.stint is None else work.stint.ends
             work.job = Job(
                 work.lease, self._store, keep=work.keep, source=work.source, worker=self.worker, before=before
             )
