@@ -27,7 +27,7 @@ from holdfast.values.ids import new_id
 from holdfast.values.once import ONCE_WINDOW
 from holdfast.values.payload import decode_value, encode_value
 from holdfast.values.retry import Duration, Retry, seconds
-from holdfast.values.rows import BATCH_HEADER, Completion, Lease, NewJob, when
+from holdfast.values.rows import BATCH_HEADER, Completion, Finish, Lease, NewJob, when
 from holdfast.values.texts import KEY_LENGTH, text
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Job:
     """
 
     __slots__ = (
+        "_before",
         "_keep",
         "_source",
         "_store",
@@ -70,6 +71,7 @@ class Job:
         source: Source = OURS,
         worker: str = "",
         shares_commit: bool = False,
+        before: Callable[[], Sequence[Finish]] = tuple,
     ) -> None:
         self.lease = lease
         self.lost = False
@@ -98,6 +100,8 @@ class Job:
         self._keep = keep
         self._source = source
         self._worker = worker
+        # Lists the ends of jobs before it in its line that its worker has yet to write.
+        self._before = before
 
     def __repr__(self) -> str:
         return f"<Job {self.kind} {self.id} attempt {self.attempt}>"
@@ -220,7 +224,7 @@ class Job:
     def _completion(self, result: Any) -> Flow[None]:
         value = self.result if result is None else result
         text = None if value is None else encode_value(value, "result")
-        completion = Completion(self.lease, text, self._keep, self._then())
+        completion = Completion(self.lease, text, self._keep, self._then(), self._before())
         if self.shares_commit:
             return Completing(self._source, completion, self._worker)
         return self._source.complete(completion, self._worker)
@@ -288,7 +292,7 @@ def _complete_all(works: Sequence[Completing]) -> Steps[None]:
 def completion_of(job: Job) -> Completion:
     """Return what completes a job together with others, in one statement. Raises: InvalidPayload, for its result."""
     text = None if job.result is None else encode_value(job.result, "result")
-    return Completion(job.lease, text, job._keep, job._then())  # pyright: ignore[reportPrivateUsage]
+    return Completion(job.lease, text, job._keep, job._then(), job._before())  # pyright: ignore[reportPrivateUsage]
 
 
 class Completed(Protocol):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import admin, jobs, lines
-from holdfast.errors import DatabaseBusy
+from holdfast.errors import DatabaseBusy, LeaseLost
 from holdfast.store import Store
 from holdfast.testing import Clock, Look, failure, new_job
 from holdfast.values.queues import QueueSettings
@@ -187,6 +187,53 @@ def test_two_ends_of_one_lease_give_back_once(pg: Store, look: Look) -> None:
         assert answer.result(PATIENCE).done == {first.job_id}
     assert held(look) == {"a": 2}
     assert [int(row[0]) for row in look.rows("select held from holdfast_queues")] == [2]
+
+
+def completion(first: Lease, second: Lease) -> Any:
+    """Complete the second job of a stint as its handler does, while the end of the first is not written yet."""
+    return jobs.complete(second, before=[Finish(first.id, first.fence, "done")])
+
+
+def test_a_settle_beside_a_completion_that_took_its_end_along_finds_it_written(pg: Store, look: Look) -> None:
+    pg.run(lines.declare({"mail": ORDERED}))
+    add(pg, "a", "a", "a")
+    first, second, _ = take(pg)
+    with stepped(pg, completion(first, second)) as completing, stepped(pg, settle(first)) as settling:
+        completing.rest()
+        answer = blocked(settling, settling.commit)
+        completing.commit()
+        assert answer.result(PATIENCE).done == {first.job_id}
+    assert {row.id for row in look.over()} == {first.job_id, second.job_id}
+    assert held(look) == {"a": 1}
+
+
+def test_a_completion_waits_for_a_settle_of_the_end_before_it(pg: Store, look: Look) -> None:
+    pg.run(lines.declare({"mail": ORDERED}))
+    add(pg, "a", "a", "a")
+    first, second, _ = take(pg)
+    with stepped(pg, settle(first)) as settling, stepped(pg, completion(first, second)) as completing:
+        settling.rest()
+        answer = blocked(completing, completing.commit)
+        assert settling.commit().done == {first.job_id}
+        answer.result(PATIENCE)
+    assert {row.id for row in look.over()} == {first.job_id, second.job_id}
+    assert held(look) == {"a": 1}
+
+
+def test_a_completion_of_a_stint_that_was_reaped_writes_no_end(pg: Store, look: Look) -> None:
+    clock = Clock(pg)
+    pg.run(lines.declare({"mail": ORDERED}))
+    add(pg, "a", "a")
+    first, second = take(pg)
+    clock.pass_lease(first)
+    with stepped(pg, jobs.reap()) as reaping, stepped(pg, completion(first, second)) as completing:
+        reaping.rest()
+        answer = blocked(completing, completing.commit)
+        reaping.commit()
+        with pytest.raises(LeaseLost):
+            answer.result(PATIENCE)
+    assert look.over() == []
+    assert [row.state for row in look.live()] != ["leased", "leased"]
 
 
 def test_a_recount_beside_a_settle_finds_no_difference(pg: Store) -> None:

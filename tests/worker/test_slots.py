@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.lines.claiming import StintLease
 from holdfast.worker import slots
 from holdfast.worker.slots import Slots
 
@@ -190,5 +191,21 @@ def test_every_end_of_a_batch_is_handed_on_before_its_slot_waits_for_room() -> N
         assert len(ended) == 10
         assert not made.running
         await made.close()
+
+    asyncio.run(scene())
+
+
+def test_what_is_taken_back_takes_along_what_is_behind_it_in_its_stint() -> None:
+    """Those behind may wait for longer, as jobs of a handler that lingers: left here, they would come before it."""
+
+    async def scene() -> None:
+        made = Slots(1, lambda _: None, lambda: None)
+        stint = works(3, no_wait)
+        for n, work in enumerate(stint):
+            work.source, work.stint, work.ready = None, None, 60.0 if n == 1 else 1.0
+            work.lease = StintLease(str(n), "orders", "act", "{}", None, "a", 0, 1, 5, 1, 1000, 0, 0, False, 0)
+        made.feed(list(stint))
+        assert made.take_back(older_than=2.0) == stint[::-1]
+        assert made.waiting() == []
 
     asyncio.run(scene())

@@ -249,17 +249,24 @@ def _transposed(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
 
 @flow
 def complete(
-    lease: Lease | Held, result: str | None = None, *, keep: bool = True, then: NewJob | None = None
+    lease: Lease | Held,
+    result: str | None = None,
+    *,
+    keep: bool = True,
+    then: NewJob | None = None,
+    before: Sequence[Finish] = (),
 ) -> Steps[None]:
     """Record that the leased job succeeded; meant for a transaction that also holds the job's effect.
 
-    `then` is added in the same transaction and continues it, instead of a result.
+    `then` is added in the same transaction and continues it, instead of a result. `before`: as in `Completion`.
 
     Commits: with the caller's transaction when one is given, else its own.
     Raises: LeaseLost if a newer claim holds the job. Strict on purpose: a lost reply is not excused here, because the
     caller's effect would be committed a second time.
     After a crash: before commit the job stays leased and is reaped later; after it, it never runs again.
     """
+    if before:
+        yield from _end_before(before)
     if then is not None:
         if not (yield from _continue([Continued(lease.id, lease.fence, then, keep)])):
             raise LeaseLost(str(lease.id), lease.fence)
@@ -287,6 +294,8 @@ def complete_all(completions: Sequence[Completion]) -> Steps[None]:
     ones have done stands beside what the others did, so that nothing of it may be committed.
     After a crash: as `complete`.
     """
+    if before := [end for one in completions for end in one.before]:
+        yield from _end_before(before)
     ends = [
         Finish(one.lease.id, one.lease.fence, "done", one.result, keep=one.keep)
         for one in completions
@@ -304,6 +313,15 @@ def complete_all(completions: Sequence[Completion]) -> Steps[None]:
         followed = yield from _by_the_door(missing)
         if len(followed) < len(missing):
             raise LeasesLost
+
+
+def _end_before(before: Sequence[Finish]) -> Steps[None]:
+    """Write the ends of jobs that come before another in its line, unless that was done: theirs must not come after.
+
+    A row that is gone, or has another fence, is left alone: its end is written, or a reaper has taken it, and with it
+    what was leased behind it. Then the fence refuses the other, too.
+    """
+    yield from _by_the_door(before)
 
 
 @flow

@@ -158,7 +158,13 @@ class JobsSource:
         return LearningFlow("settle", settling.start, learn)
 
     def complete(self, completion: Completion, worker: str) -> Flow[None]:
-        return jobs.complete(completion.lease, completion.result, keep=completion.keep, then=completion.then)
+        return jobs.complete(
+            completion.lease,
+            completion.result,
+            keep=completion.keep,
+            then=completion.then,
+            before=completion.before,
+        )
 
     def complete_all(self, completions: Sequence[Completion], worker: str) -> Flow[None]:
         return jobs.complete_all(completions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
@@ -129,12 +130,16 @@ class Held(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """A leased job that succeeded, to be completed with its effect in one transaction; `then` continues it."""
+    """A leased job that succeeded, to be completed with its effect in one transaction; `then` continues it.
+
+    `before` are the ends of jobs before it in its line that the same worker holds and has not written yet.
+    """
 
     lease: Lease
     result: str | None = None
     keep: bool = True
     then: NewJob | None = None
+    before: Sequence[Finish] = ()
 
 
 class Finish(NamedTuple):

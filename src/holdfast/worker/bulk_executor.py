@@ -112,7 +112,10 @@ class BulkExecutor(Executor):
     def _bulk(self, works: Sequence[Work]) -> Bulk:
         jobs: list[Job] = []
         for work in works:
-            work.job = Job(work.lease, self._store, keep=work.keep, source=work.source, worker=self.worker)
+            before = tuple if work.stint is None else work.stint.ends
+            work.job = Job(
+                work.lease, self._store, keep=work.keep, source=work.source, worker=self.worker, before=before
+            )
             jobs.append(work.job)
         return Bulk(jobs, self._store, works[0].source, self.worker)
 

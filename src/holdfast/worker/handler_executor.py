@@ -229,6 +229,7 @@ class Executor(BaseExecutor):
             worker=self.worker,
             # A job with one attempt is started once, so nobody may take its transaction along.
             shares_commit=work.handler.options.commit == "together" and work.lease.max_attempts > 1,
+            before=tuple if work.stint is None else work.stint.ends,
         )
 
     # On a thread that takes job after job: see `streaks.py`

@@ -86,6 +86,8 @@ class Holdings:
                 del held[work.key]
             if lease.lapses:
                 self._slots.line.ended(work)
+            if work.stint is not None:
+                work.stint.forget(work)
             if not at_once:
                 # A queue with order or limits has room again.
                 at_once = lease.__class__ is not Lease or work.handler.waits_for_room

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard, TypeVar
 
 from holdfast import events
 from holdfast.bound import Bound, Continue, continuing
-from holdfast.errors import Conflict, Fatal, LeaseLost, SharedTransactionUndone, Unusable
+from holdfast.errors import Conflict, Fatal, LeaseLost, SharedTransactionUndone, StoreError, Unusable
 from holdfast.values.expires import expiry_in
 from holdfast.values.failure import ErrorRecord, iso, type_name, words
 from holdfast.values.payload import encode_value
@@ -96,6 +96,9 @@ class Outcomes:
             return self.cancelled(work, "cancelled while it ran")
         if is_a(error, SharedTransactionUndone):
             # Not its own doing: it has had no effect, and what went wrong may be another job's.
+            return self.released(work)
+        if work.stint is not None and work.stint.unwritten and is_a(error, StoreError):
+            # Ends of jobs before it were to be written with its own: one of those may be what was refused.
             return self.released(work)
         if is_a(error, NoThread):
             # It has not begun, and the next worker may have a thread to spare.

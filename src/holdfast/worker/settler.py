@@ -49,6 +49,8 @@ class Settler:
         self._forget = forget
         self._waiting: list[Ended] = []
         self._writing = 0
+        # Whether the end of a job was refused that has others behind it in its stint.
+        self._refused = False
         self._something = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -128,6 +130,8 @@ class Settler:
         return [ended for ended in right if ended.write is not None]
 
     async def _settle(self, batch: list[Ended]) -> None:
+        if self._refused:
+            batch = [self._kept_back(ended) for ended in batch]
         ends = [ended.write for ended in batch if ended.write is not None]
         leases = [ended.work.lease for ended in batch if ended.work.lease.__class__ is not Lease]
         source, asked_at = batch[0].work.source, time.monotonic()
@@ -161,9 +165,18 @@ class Settler:
         if not isinstance(error, StoreError):
             raise error
         # Nothing about it can be written. Its lease runs out, and the reaper has its own way to end a job.
+        if ended.work.stint is not None:
+            ended.work.stint.refused = self._refused = True
         self._forget([ended], False)
         about = self._outcomes.about(ended.work)
         self._events.emit(events.SettleRefused(*about, str(error), **measures(ended.work)))
+
+    def _kept_back(self, ended: Ended) -> Ended:
+        """Give a job back that ended behind one whose end was refused: that one runs again, and has to come first."""
+        stint = ended.work.stint
+        if stint is None or not stint.refused or not isinstance(ended.write, Finish | Continued):
+            return ended
+        return self._outcomes.released(ended.work)
 
     def _plainer(self, ended: Ended, error: Exception) -> End | None:
         """Return the outcome with less in it; None when there is nothing left to leave out."""

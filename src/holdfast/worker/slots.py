@@ -88,7 +88,13 @@ class Slots:
 
     def take_back(self, older_than: float = float("inf")) -> list[Work]:
         """Take waiting jobs out of the buffer and the line: all, or those that could have begun before a moment."""
-        return [work for work in self.waiting() if work.ready < older_than and self.withdraw(work)]
+        back: list[Work] = []
+        for work in self.waiting():
+            if work.ready < older_than:
+                # What is behind it in its stint must not come before it, however long it may wait.
+                stint = [*reversed(self.stints.rest(work)), work]
+                back += [one for one in stint if self.withdraw(one)]
+        return back
 
     def waiting(self) -> list[Work]:
         """List the jobs that wait for a slot, for their handler, for others, or in line for their turn."""

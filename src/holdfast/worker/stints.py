@@ -3,7 +3,8 @@
 The first is in the buffer, the others hang behind it (`Work.next`). What ends in another way than well (a failure, a
 lost lease, a cancel, a stop) breaks the stint: the rest goes back to its line at once, with its attempts, and what runs
 next is for the line to say. The outcome of one is handed to the settler before the next begins, so that both are
-written in their order; a crash between leaves both unsettled, and they run again in their order.
+written in their order; a crash between leaves both unsettled, and they run again in their order. One that completes
+itself, in a transaction of its own, writes the ends of those before it with its own, as far as they are not written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from holdfast.lines import StintLease
-from holdfast.worker.work import Ended, Work
+from holdfast.worker.work import Ended, Stint, Work
 
 
 class Stints:
@@ -44,6 +45,7 @@ class Stints:
             else:
                 before.next = work
                 self.behind[work] = before
+                work.stint = before.stint = before.stint or Stint()
             last[line] = work
         return heads
 
@@ -54,7 +56,11 @@ class Stints:
     def after(self, ended: Ended) -> Work | None:
         """Say what runs next, now that a work has ended; where the stint is broken, the rest of it is given back."""
         following = self.let_go(ended.work)
-        if following is None or ended.well:
+        if following is None:
+            return None
+        if ended.well:
+            if ended.write is not None and following.stint is not None:
+                following.stint.unwritten.append(ended)
             return following
         rest = [following]
         while (work := self.let_go(rest[-1])) is not None:

@@ -124,6 +124,7 @@ class Work:
         "slot",
         "source",
         "started",
+        "stint",
         "taken",
         "tally",
         "took",
@@ -163,6 +164,8 @@ class Work:
         self.job: Job | None = None
         # The slots: what runs when this one has ended well, of the same stint of an ordered queue.
         self.next: Work | None = None
+        # What it shares with others of its key that one claim gave together; None without such.
+        self.stint: Stint | None = None
 
     @property
     def ready(self) -> float:
@@ -183,6 +186,31 @@ class Work:
         # Most claims give microseconds: a datetime is made of anything else, and of what is in no calendar.
         usual = type(due) in (int, float) and 0 < due < 1e17
         return max(0.0, clock.at(self.started) - (due / 1_000_000 if usual else when(due).timestamp()))
+
+
+class Stint:
+    """What jobs of one key share that one claim gave together, and that run one after the other."""
+
+    __slots__ = ("refused", "unwritten")
+
+    def __init__(self) -> None:
+        # The ends behind which the next one began, in their order, until they are known to be written.
+        self.unwritten: list[Ended] = []
+        # Whether the database refuses one of them for good: nothing behind it may end before it.
+        self.refused = False
+
+    def ends(self) -> list[Finish]:
+        """List the ends that are not known to be written; from any thread."""
+        return [ended.write for ended in tuple(self.unwritten) if isinstance(ended.write, Finish)]
+
+    def forget(self, work: Work) -> None:
+        """Note that the end of a job is written, or that nothing may be written for it."""
+        if self.refused:
+            return
+        for n, ended in enumerate(self.unwritten):
+            if ended.work is work:
+                del self.unwritten[n]
+                return
 
 
 class Ended:
@@ -207,5 +235,7 @@ class Ended:
         """Tell whether the job succeeded, as far as this worker can tell: nobody has told it that the lease is lost."""
         work = self.work
         if work.interrupt is not None or (work.job is not None and work.job.lost):
+            return False
+        if work.stint is not None and work.stint.refused:
             return False
         return work.settled if self.write is None else isinstance(self.write, Finish) and self.write.outcome == "done"
