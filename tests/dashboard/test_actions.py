@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import admin, jobs, lines
+from holdfast.dashboard import Access
 from holdfast.dashboard.actions import DEEDS
 from holdfast.dashboard.actions import letters as module
 from holdfast.testing.inline import run_due
@@ -138,6 +139,35 @@ def test_chosen_jobs_are_cancelled_changed_and_retried(shops: Shop) -> None:
     told = client.post("/do/retry", [("id", third), ("id", "01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f")]).page.words
     assert "1 job will run as soon as possible" in told
     assert "01997a3e" in told
+
+
+def test_who_may_only_retry_replays_nothing_and_who_may_only_replay_can_from_the_job(shop: Shop) -> None:
+    store = shop.hf.store
+    [dead] = store.run(admin.list_jobs(admin.Filter(key="order:24")))
+    [waits, stopped, *_] = store.run(admin.list_jobs(admin.Filter(states=("pending",), queue="reports")))
+    store.run(admin.cancel(stopped.id, None))
+    retries = Client(board(shop, Access("ada", ["retry"])))
+    assert not [form for form in retries.get(f"/job?id={dead.id}").page.forms if "Replay" in form.buttons]
+    told = retries.post("/do/retry", [("id", dead.id), ("id", stopped.id), ("id", waits.id)]).page.words
+    assert "1 job will run as soon as possible" in told
+    assert [store.run(admin.show(one.id)).state for one in (dead, stopped)] == ["dead", "cancelled"]
+    replays = Client(board(shop, Access("grace", ["replay"])))
+    for one in (dead, stopped):
+        asked = replays.submit(replays.get(f"/job?id={one.id}").page.form("/ask/replay")).page
+        assert replays.submit(asked.form("/do/replay")).page.of("h1") == ["1 dead letter replayed"]
+        assert store.run(admin.show(one.id)).state == "pending"
+
+
+def test_what_is_done_is_not_previewed_as_a_dead_letter_to_discard(shop: Shop) -> None:
+    answer = Client(board(shop)).get("/ask/discard?q=state:done+kind:send_receipt")
+    assert (answer.status, "must be among dead, cancelled" in answer.page.words) == (400, True)
+
+
+def test_a_delay_beyond_all_times_is_told(shop: Shop) -> None:
+    [job, *_] = shop.hf.store.run(admin.list_jobs(admin.Filter(states=("pending",), queue="reports")))
+    for delay in ("9" * 30, "9" * 30 + "d"):
+        answer = Client(board(shop)).post("/do/change", {"id": job.id, "delay": delay})
+        assert (answer.status, "at most 100 years" in answer.page.words) == (400, True)
 
 
 def test_a_search_cancels_what_it_finds_and_nothing_that_came_later(shop: Shop) -> None:
