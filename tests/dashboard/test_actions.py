@@ -1,6 +1,9 @@
 """Actions: each asks, shows what it will touch, does that and no more, and is audited with who did it."""
 
+import contextlib
+import json
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from holdfast.values.rows import Finish
 from holdfast.worker import registry
 from tests.dashboard.client import Client
 from tests.dashboard.conftest import board
-from tests.dashboard.ground import Shop
+from tests.dashboard.ground import SECRET, Shop
 
 
 def count(shop: Shop, **said: object) -> int:
@@ -267,6 +270,44 @@ def test_foreign_rows_are_acted_on_as_far_as_their_tables_can(shop: Shop) -> Non
     assert client.get(f"/job?id={row}&store=pdo:jobs").status == 200
     assert client.get(f"/ask/change?id={row}&store=pdo:jobs").status == 409
     assert client.get(f"/ask/retry?id={row}&store=pdo:jobs").status == 200
+
+
+def fail_in_pdo(shop: Shop, to: str, reason: str) -> None:
+    """Write a dead letter as a program in PHP does; its table numbers its rows for itself."""
+    payload = json.dumps({"id": "m-1", "urn": "shop.mail", "data": {"to": to}})
+    with contextlib.closing(sqlite3.connect(shop.hf.url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute(
+            "insert into jobs_failed (queue, urn, attempts, payload, reason, failed_at, created_at) "
+            "values ('default', 'shop.mail', 3, ?, ?, '2026-05-01 12:00:00', '2026-05-01 11:00:00')",
+            (payload, reason),
+        )
+
+
+def test_a_foreign_letter_is_itself_and_not_the_row_of_the_same_number(shop: Shop) -> None:
+    fail_in_pdo(shop, "grace", "the mailbox is full")
+    client = Client(board(shop))
+    [live] = [
+        one.removeprefix("row-") for one in client.get("/jobs?store=pdo:jobs").page.attribute("id") if "row-" in one
+    ]
+    listed = client.get("/jobs?store=pdo:jobs&q=state:dead").page
+    [letter] = [one.removeprefix("row-") for one in listed.attribute("id") if one.startswith("row-")]
+    assert letter == live, "the two tables count apart"
+    asked = client.get(f"/ask/replay?id={letter}&store=pdo:jobs").page
+    for page in (listed, asked):
+        [address] = [one for one in page.attribute("href") if "/job?" in one]
+        assert "grace" in client.get(address).page.words
+    assert not {"Retry", "Change", "Cancel"} & {button for form in listed.forms for button in form.buttons}
+    chosen = client.get(f"/ask/discard?store=pdo:jobs&back=jobs&id={letter}").page
+    assert "1 dead letter discarded" in client.submit(chosen.form("/do/discard")).page.words
+    assert client.get(f"/job?id={live}&store=pdo:jobs").status == 200
+
+
+def test_what_is_hidden_of_a_foreign_error_is_in_no_address_either(shop: Shop) -> None:
+    fail_in_pdo(shop, "grace", f"login failed: password={SECRET}")
+    client = Client(board(shop))
+    page = client.get("/dead?store=pdo:jobs")
+    assert "login failed" in page.page.words
+    assert SECRET not in page.text
 
 
 def test_every_action_is_in_the_guide() -> None:
