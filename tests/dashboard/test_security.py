@@ -94,6 +94,20 @@ def test_a_name_must_match_as_a_whole(empty: Shop) -> None:
         assert client.get("/", host=host).status == 421, host
 
 
+@pytest.mark.parametrize(
+    "allowed, host",
+    [
+        ("ops.example:8321", "ops.example:8321"),
+        ("[::1]", "[::1]:80"),
+        ("::1", "[::1]"),
+        ("OPS.example.", "ops.example"),
+    ],
+)
+def test_a_name_may_be_allowed_as_it_stands_in_the_browser(empty: Shop, allowed: str, host: str) -> None:
+    client = Client(board(empty, hosts=[allowed]))
+    assert [client.get("/", host=one).status for one in (host, "evil.example")] == [200, 421]
+
+
 def test_a_name_that_was_rebound_to_this_machine_is_refused(shop: Shop) -> None:
     """DNS rebinding: a page of evil.example whose name leads to 127.0.0.1 is of another origin only by its name."""
     client = Client(board(shop, hosts=["localhost", "127.0.0.1", "::1"]))
