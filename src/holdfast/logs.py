@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Collection, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import msgspec
 
+_TRACE_ID = re.compile(r"[0-9a-f]{32}")
 FIELDS = ("job_id", "job_kind", "job_queue", "job_attempt", "worker", "trace_id")
 
 
@@ -80,7 +82,8 @@ def _trace_in(headers: str | None) -> str | None:
         parts = msgspec.json.decode(headers)["traceparent"].split("-")
     except (msgspec.MsgspecError, KeyError, AttributeError, TypeError):
         return None
-    return parts[1] if len(parts) >= 4 else None
+    # Headers may come from elsewhere, and a log line must not say whatever somebody has put there.
+    return parts[1] if len(parts) >= 4 and _TRACE_ID.fullmatch(parts[1]) else None
 
 
 def _mark(record: logging.LogRecord) -> logging.LogRecord:

@@ -7,6 +7,7 @@ costs no more than without tracing. The names follow OpenTelemetry's conventions
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import msgspec
 
 from holdfast.errors import ConfigError, DriverMissing
-from holdfast.values.failure import type_name
+from holdfast.values.failure import type_name, words
 from holdfast.values.rows import Lease, when
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
+
+log = logging.getLogger("holdfast.tracing")
 
 Join = Literal["auto", "parent", "link"]
 SYSTEM = "holdfast"
@@ -87,13 +90,13 @@ class Tracing:
     def _sent(self, queue: str, more: dict[str, Any]) -> dict[str, str] | None:
         """Make the span of an enqueue, and return its context as headers; None where it is not sampled."""
         said = self._said("send", queue) | more
-        span = self._tracer.start_span(f"send {queue}", kind=self._trace.SpanKind.PRODUCER, attributes=said)
-        span.end()
-        if not span.get_span_context().trace_flags.sampled:
-            return None
         carried: dict[str, str] = {}
-        self._wire.inject(carried, self._trace.set_span_in_context(span))
-        return carried
+        with _harmless("send"):
+            span = self._tracer.start_span(f"send {queue}", kind=self._trace.SpanKind.PRODUCER, attributes=said)
+            span.end()
+            if span.get_span_context().trace_flags.sampled:
+                self._wire.inject(carried, self._trace.set_span_in_context(span))
+        return carried or None
 
     # Attempts
 
@@ -107,7 +110,13 @@ class Tracing:
         return _is_sampled(headers)
 
     def begin(self, leases: Sequence[Lease], worker: str, operation: str) -> Attempt:
-        """Begin the span of an attempt, for one job or for several in one call."""
+        """Begin the span of an attempt, for one job or for several in one call; it never raises."""
+        span: Span = self._trace.INVALID_SPAN
+        with _harmless(operation):
+            span = self._begun(leases, worker, operation)
+        return Attempt(self._trace, span)
+
+    def _begun(self, leases: Sequence[Lease], worker: str, operation: str) -> Span:
         first, alone = leases[0], len(leases) == 1
         contexts = [self._context_of(lease) for lease in leases]
         below = contexts[0] if alone and contexts[0] is not None and self._is_below(first) else None
@@ -118,14 +127,13 @@ class Tracing:
         else:
             said["messaging.batch.message_count"] = len(leases)
         kinds = self._trace.SpanKind
-        span = self._tracer.start_span(
+        return self._tracer.start_span(
             f"{operation} {first.queue}",
             context=_nothing() if below is None else below,
             kind=kinds.CONSUMER if operation == "process" else kinds.CLIENT,
             attributes=said,
             links=links,
         )
-        return Attempt(self._trace, span)
 
     @contextmanager
     def step(self, key: str) -> Iterator[None]:
@@ -133,8 +141,20 @@ class Tracing:
         if not self._trace.get_current_span().is_recording():
             yield
             return
-        with self._tracer.start_as_current_span(f"step {key}", attributes={"holdfast.step": key}):
-            yield
+        span: Span = self._trace.INVALID_SPAN
+        with _harmless("step"):
+            span = self._tracer.start_span(f"step {key}", attributes={"holdfast.step": key})
+        with self._trace.use_span(span, record_exception=False, set_status_on_exception=False):
+            try:
+                yield
+            except Exception as error:
+                with _harmless("step"):
+                    _failed(span, error)
+                    span.set_status(self._trace.StatusCode.ERROR, f"{type_name(error)}: {words(error)}")
+                raise
+            finally:
+                with _harmless("step"):
+                    span.end()
 
     def leave(self) -> None:
         """Have no span be the current one in the context that runs."""
@@ -187,15 +207,34 @@ class Attempt:
         return made
 
     def end(self, outcome: str, error: BaseException | None) -> None:
-        """End the span with what became of the job."""
+        """End the span with what became of the job; it never raises."""
         span = self._span
-        span.set_attribute("holdfast.outcome", outcome)
-        if error is not None:
-            span.record_exception(error)
-            span.set_attribute("error.type", type_name(error))
-        if outcome in _FAILURES:
-            span.set_status(self._trace.StatusCode.ERROR, outcome)
-        span.end()
+        with _harmless("end"):
+            span.set_attribute("holdfast.outcome", outcome)
+            if error is not None:
+                _failed(span, error)
+            if outcome in _FAILURES:
+                span.set_status(self._trace.StatusCode.ERROR, outcome)
+            span.end()
+
+
+def _failed(span: Span, error: BaseException) -> None:
+    """Note in a span why it failed."""
+    span.set_attribute("error.type", type_name(error))
+    try:
+        span.record_exception(error)
+    except Exception:
+        # It asks the exception for its words, and one of a handler's own may answer with another exception.
+        span.add_event("exception", {"exception.type": type_name(error), "exception.message": words(error)})
+
+
+@contextmanager
+def _harmless(what: str) -> Iterator[None]:
+    """Have what fails in tracing end no job and no worker: samplers and processors are the application's."""
+    try:
+        yield
+    except Exception:
+        log.warning("tracing failed (%s); the job is not concerned", what, exc_info=True)
 
 
 def _attach(context: Any) -> None:

@@ -1,11 +1,15 @@
 """Actions: each asks, shows what it will touch, does that and no more, and is audited with who did it."""
 
+import contextlib
+import json
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from holdfast import admin, jobs, lines
+from holdfast.dashboard import Access
 from holdfast.dashboard.actions import DEEDS
 from holdfast.dashboard.actions import letters as module
 from holdfast.testing.inline import run_due
@@ -14,7 +18,7 @@ from holdfast.values.rows import Finish
 from holdfast.worker import registry
 from tests.dashboard.client import Client
 from tests.dashboard.conftest import board
-from tests.dashboard.ground import Shop
+from tests.dashboard.ground import SECRET, Shop
 
 
 def count(shop: Shop, **said: object) -> int:
@@ -140,6 +144,35 @@ def test_chosen_jobs_are_cancelled_changed_and_retried(shops: Shop) -> None:
     assert "01997a3e" in told
 
 
+def test_who_may_only_retry_replays_nothing_and_who_may_only_replay_can_from_the_job(shop: Shop) -> None:
+    store = shop.hf.store
+    [dead] = store.run(admin.list_jobs(admin.Filter(key="order:24")))
+    [waits, stopped, *_] = store.run(admin.list_jobs(admin.Filter(states=("pending",), queue="reports")))
+    store.run(admin.cancel(stopped.id, None))
+    retries = Client(board(shop, Access("ada", ["retry"])))
+    assert not [form for form in retries.get(f"/job?id={dead.id}").page.forms if "Replay" in form.buttons]
+    told = retries.post("/do/retry", [("id", dead.id), ("id", stopped.id), ("id", waits.id)]).page.words
+    assert "1 job will run as soon as possible" in told
+    assert [store.run(admin.show(one.id)).state for one in (dead, stopped)] == ["dead", "cancelled"]
+    replays = Client(board(shop, Access("grace", ["replay"])))
+    for one in (dead, stopped):
+        asked = replays.submit(replays.get(f"/job?id={one.id}").page.form("/ask/replay")).page
+        assert replays.submit(asked.form("/do/replay")).page.of("h1") == ["1 dead letter replayed"]
+        assert store.run(admin.show(one.id)).state == "pending"
+
+
+def test_what_is_done_is_not_previewed_as_a_dead_letter_to_discard(shop: Shop) -> None:
+    answer = Client(board(shop)).get("/ask/discard?q=state:done+kind:send_receipt")
+    assert (answer.status, "must be among dead, cancelled" in answer.page.words) == (400, True)
+
+
+def test_a_delay_beyond_all_times_is_told(shop: Shop) -> None:
+    [job, *_] = shop.hf.store.run(admin.list_jobs(admin.Filter(states=("pending",), queue="reports")))
+    for delay in ("9" * 30, "9" * 30 + "d"):
+        answer = Client(board(shop)).post("/do/change", {"id": job.id, "delay": delay})
+        assert (answer.status, "at most 100 years" in answer.page.words) == (400, True)
+
+
 def test_a_search_cancels_what_it_finds_and_nothing_that_came_later(shop: Shop) -> None:
     client = Client(board(shop))
     preview = client.get("/ask/cancel?q=queue:reports").page
@@ -237,6 +270,44 @@ def test_foreign_rows_are_acted_on_as_far_as_their_tables_can(shop: Shop) -> Non
     assert client.get(f"/job?id={row}&store=pdo:jobs").status == 200
     assert client.get(f"/ask/change?id={row}&store=pdo:jobs").status == 409
     assert client.get(f"/ask/retry?id={row}&store=pdo:jobs").status == 200
+
+
+def fail_in_pdo(shop: Shop, to: str, reason: str) -> None:
+    """Write a dead letter as a program in PHP does; its table numbers its rows for itself."""
+    payload = json.dumps({"id": "m-1", "urn": "shop.mail", "data": {"to": to}})
+    with contextlib.closing(sqlite3.connect(shop.hf.url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute(
+            "insert into jobs_failed (queue, urn, attempts, payload, reason, failed_at, created_at) "
+            "values ('default', 'shop.mail', 3, ?, ?, '2026-05-01 12:00:00', '2026-05-01 11:00:00')",
+            (payload, reason),
+        )
+
+
+def test_a_foreign_letter_is_itself_and_not_the_row_of_the_same_number(shop: Shop) -> None:
+    fail_in_pdo(shop, "grace", "the mailbox is full")
+    client = Client(board(shop))
+    [live] = [
+        one.removeprefix("row-") for one in client.get("/jobs?store=pdo:jobs").page.attribute("id") if "row-" in one
+    ]
+    listed = client.get("/jobs?store=pdo:jobs&q=state:dead").page
+    [letter] = [one.removeprefix("row-") for one in listed.attribute("id") if one.startswith("row-")]
+    assert letter == live, "the two tables count apart"
+    asked = client.get(f"/ask/replay?id={letter}&store=pdo:jobs").page
+    for page in (listed, asked):
+        [address] = [one for one in page.attribute("href") if "/job?" in one]
+        assert "grace" in client.get(address).page.words
+    assert not {"Retry", "Change", "Cancel"} & {button for form in listed.forms for button in form.buttons}
+    chosen = client.get(f"/ask/discard?store=pdo:jobs&back=jobs&id={letter}").page
+    assert "1 dead letter discarded" in client.submit(chosen.form("/do/discard")).page.words
+    assert client.get(f"/job?id={live}&store=pdo:jobs").status == 200
+
+
+def test_what_is_hidden_of_a_foreign_error_is_in_no_address_either(shop: Shop) -> None:
+    fail_in_pdo(shop, "grace", f"login failed: password={SECRET}")
+    client = Client(board(shop))
+    page = client.get("/dead?store=pdo:jobs")
+    assert "login failed" in page.page.words
+    assert SECRET not in page.text
 
 
 def test_every_action_is_in_the_guide() -> None:

@@ -275,6 +275,15 @@ def test_pages_are_readable_on_a_phone(shop: Shop, chromium: Any) -> None:
             assert wide <= PHONE["width"], f"{name} is {wide} wide: it would have to be moved sideways"
             small = page.evaluate(SMALLEST)
             assert small >= 10.5, f"{name} has letters of {small} px"
+        # What went wrong is seen without moving a table sideways, and where one is among the pages, too.
+        page.goto(f"{address}/jobs?q=state:dead")
+        for what in (".jobs tbody .error", ".jobs tbody .state", "nav [aria-current=page]"):
+            box = page.locator(what).first.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= PHONE["width"], what
+        page.goto(f"{address}/workers")
+        box = page.locator("nav [aria-current=page]").bounding_box()
+        assert box["x"] + box["width"] <= PHONE["width"]
     context.close()
 
 

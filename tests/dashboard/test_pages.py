@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from importlib.resources import files
 from types import SimpleNamespace
@@ -224,3 +225,14 @@ def test_a_tree_of_very_many_runs_is_shown_as_far_as_few_questions_go() -> None:
     assert asked == runs.MOST_ASKED
     assert len(root.below) == 20
     assert all(len(child.below) == 20 for child in root.below), "the nearest come first"
+
+
+def test_somebody_who_is_woken_reads_the_cause_first_and_which_queue_is_behind(empty: Shop) -> None:
+    store = empty.hf.store
+    store.now = datetime.now(UTC) - timedelta(minutes=5)
+    empty.send_receipt.enqueue(order_id=1)
+    store.now = None
+    page = Client(board(empty)).get("/").page
+    assert "in mail" in page.of("strong")
+    checks = [text for text in page.of("span") if text in ("workers", "lag")]
+    assert checks == ["workers", "lag"]

@@ -1,5 +1,6 @@
 """The search: what a qualifier means, how words are quoted, and what cannot be read."""
 
+import re
 from contextlib import suppress
 
 import pytest
@@ -29,6 +30,26 @@ ID = "01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f"
 )
 def test_a_search_means_what_it_says(search: str, wanted: Wanted) -> None:
     assert wanted_of(search) == wanted
+
+
+@pytest.mark.parametrize(
+    "search, told",
+    [
+        ("queue: mail", "needs what queue: asks for, without a space: queue:mail"),
+        ("queue:mail since:", "needs what since: asks for"),
+        # They name nothing, and would have meant everything.
+        ("queue:mail state:,", "needs what state: asks for"),
+        ("queue:mail id:,", "needs what id: asks for"),
+        ('queue:mail error:"timed', 'cannot be read from error:"timed on'),
+        ('queue:mail state:dead "', 'cannot be read from " on'),
+        ('error:"timed out"since:2h', "cannot be read from since:2h on"),
+        ("http: x", "has no qualifier http:"),
+    ],
+)
+def test_what_says_less_than_it_seems_to_is_refused(search: str, told: str) -> None:
+    """Actions go by what a search finds: one that was half understood would find more."""
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        wanted_of(search)
 
 
 @given(st.dictionaries(st.sampled_from(["queue", "kind", "key", "error", "worker"]), st.text(min_size=1, max_size=40)))

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import inspect
+import io
 import time
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from holdfast import Holdfast, admin
-from holdfast.dashboard import ACTIONS, Access, Request, by_password, by_token
+from holdfast.dashboard import ACTIONS, Access, Dashboard, Request, by_password, by_token
 from holdfast.dashboard.actions import DEEDS
 from holdfast.dashboard.routes import PAGES
 from holdfast.errors import ConfigError, DatabaseUnavailable
@@ -91,6 +92,20 @@ def test_a_name_must_match_as_a_whole(empty: Shop) -> None:
     assert client.get("/", host="OPS.EXAMPLE").status == 200
     for host in ("ops.example.evil.example", "evil-ops.example", "127.0.0.1.evil.example", "", "ops.example@evil"):
         assert client.get("/", host=host).status == 421, host
+
+
+@pytest.mark.parametrize(
+    "allowed, host",
+    [
+        ("ops.example:8321", "ops.example:8321"),
+        ("[::1]", "[::1]:80"),
+        ("::1", "[::1]"),
+        ("OPS.example.", "ops.example"),
+    ],
+)
+def test_a_name_may_be_allowed_as_it_stands_in_the_browser(empty: Shop, allowed: str, host: str) -> None:
+    client = Client(board(empty, hosts=[allowed]))
+    assert [client.get("/", host=one).status for one in (host, "evil.example")] == [200, 421]
 
 
 def test_a_name_that_was_rebound_to_this_machine_is_refused(shop: Shop) -> None:
@@ -248,6 +263,44 @@ def test_a_form_of_ours_is_taken_also_behind_a_proxy(shop: Shop, headers: dict[s
     answer = Client(board(shop, origins=["https://ops.example"])).post("/do/pause", {"queue": "mail"}, **headers)
     assert answer.status == 200
     assert [one for one in shop.hf.pauses() if one.name == "mail"]
+
+
+@pytest.mark.parametrize("colour", ["wsgi", "asgi", "a framework that has read it"])
+def test_a_form_that_was_cut_short_is_not_carried_out(shop: Shop, colour: str) -> None:
+    """A connection breaks within `q=queue:mail kind:remind`, and `q=queue:mail` finds the whole queue."""
+    made, before = board(shop), shop.hf.store.run(admin.audit())
+    whole = b"q=queue%3Amail+kind%3Aremind"
+    cut = whole[: whole.index(b"+")]
+    headers = {"host": "testserver", "sec-fetch-site": "same-origin"}
+    if colour == "asgi":
+        status = asyncio.run(_cut_short(made, cut, headers))
+    else:
+        environ = {
+            "REQUEST_METHOD": "POST",
+            "PATH_INFO": "/do/cancel",
+            "CONTENT_LENGTH": str(len(whole)),
+            "wsgi.input": io.BytesIO(cut),
+        } | {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
+        status = made.wsgi.answer(environ, None if colour == "wsgi" else cut).status
+    assert status == 400
+    assert shop.hf.store.run(admin.audit()) == before
+
+
+async def _cut_short(made: Dashboard, cut: bytes, headers: dict[str, str]) -> int:
+    """Send a part of a form, and be gone."""
+    messages = iter([{"type": "http.request", "body": cut, "more_body": True}, {"type": "http.disconnect"}])
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await made.asgi({"type": "http", "method": "POST", "path": "/do/cancel", "headers": raw}, receive, send)
+    await made.setting.store.aclose()
+    return int(sent[0]["status"])
 
 
 # What is shown

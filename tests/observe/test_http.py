@@ -126,6 +126,13 @@ def test_a_worker_tells_what_it_counted_and_timed(place: Path) -> None:
     assert "nobody" not in text
 
 
+def test_what_has_not_happened_yet_is_told_as_nothing(place: Path) -> None:
+    """A counter that first appears as 1 has not increased, for Prometheus: the first dead letter would wake nobody."""
+    with worker(place) as (_, port):
+        dead = 'holdfast_attempts_total{queue="default",kind="greet",outcome="dead"} 0'
+        until(lambda: dead in get(port, "/metrics")[1])
+
+
 def test_a_worker_says_when_it_is_not_ready(place: Path) -> None:
     with worker(place, "--drain", "10") as (process, port):
         assert get(port, "/livez") == (200, "alive\n")
@@ -257,3 +264,45 @@ def test_the_fleet_is_printed_and_served(place: Path) -> None:
             (place / "shop.db").rename(place / "away.db")
         finally:
             serving.kill()
+
+
+NO_DESCRIPTORS = """
+import resource, socket, sys, threading, time
+from holdfast.worker import monitor_http
+from holdfast.worker.monitor import Board
+
+server = monitor_http.listen(("127.0.0.1", 0))
+thread = monitor_http.serve(server, Board())
+usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, usual[1]))
+print(server.getsockname()[1], flush=True)
+sys.stdin.readline()
+assert thread.is_alive(), "it has given up"
+resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+print("again", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_probe_is_answered_again_after_there_were_no_file_descriptors() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", NO_DESCRIPTORS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        port = int(child.stdout.readline())
+        # It cannot be accepted, and is once there are descriptors again.
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+            time.sleep(0.3)
+            child.stdin.write("\n")
+            child.stdin.flush()
+            assert child.stdout.readline() == "again\n"
+            client.settimeout(30)
+            assert b"200 OK" in client.recv(4096)
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+        child.stdout.close()

@@ -218,6 +218,41 @@ def test_json_lines_have_the_event_the_job_and_what_extra_gave() -> None:
     assert "odd" in line
 
 
+class Speechless:
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_whatever_extra_gives_the_line_is_there_and_is_json() -> None:
+    itself: dict[str, Any] = {}
+    itself["again"] = itself
+    deep: list[Any] = []
+    for _ in range(3_000):
+        deep = [deep]
+    line = JsonLines().format(
+        record(
+            odd=Speechless(),
+            keys={Speechless(): 1},
+            itself=itself,
+            deep=deep,
+            never=float("nan"),
+            large=10**5_000,
+            time="noon",
+            level=7,
+            stack_info="Stack (most recent call last): here",
+        )
+    )
+
+    def not_json(said: str) -> None:
+        raise AssertionError(f"{said} is no JSON")
+
+    read = json.loads(line, parse_constant=not_json)
+    assert read["odd"] == "<tests.observe.test_logs.Speechless cannot be written: ValueError>"
+    assert read["never"] == "nan"
+    assert (read["level"], read["extra_level"], read["extra_time"]) == ("info", 7, "noon")
+    assert read["stack"].endswith("here")
+
+
 @pytest.mark.parametrize(
     "said", ["bad password=hunter2", "http://shop:80/ was asked by ann@shop", "x\ny: password='a b'"]
 )

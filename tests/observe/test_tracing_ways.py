@@ -5,8 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, TraceState, set_span_in_context
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
 
 from holdfast import Fatal, Job, Retry, Run, admin
 from holdfast.sinks import Function
@@ -233,3 +241,78 @@ def test_the_state_of_vendors_goes_with_the_trace(stage: Stage, seen: Seen) -> N
     stage.work(poll=0.02)
     assert seen.one("process mail").context.trace_state.get("shop") == "a1"
     assert came[0].event.extensions["tracestate"] == "shop=a1"
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("asked for its words")
+
+
+class Failing(SpanProcessor):
+    """A processor of the application's that fails at the begin or at the end of spans."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        if self.at == "start":
+            raise RuntimeError("the processor is broken")
+
+    def on_end(self, span: Any) -> None:
+        if self.at == "end":
+            raise RuntimeError("the processor is broken")
+
+
+def test_an_exception_that_cannot_say_its_words_ends_no_worker(stage: Stage, seen: Seen) -> None:
+    stage.hf.trace(tracer_provider=seen.provider)
+
+    @stage.hf.job(retry=Retry(max_attempts=1))
+    async def fails() -> None:
+        raise Speechless
+
+    async def fails_as_well() -> None:
+        raise Speechless
+
+    @stage.hf.workflow(retry=Retry(max_attempts=1))
+    async def steps(run: Run) -> None:
+        await run.step(fails_as_well, retry=Retry(max_attempts=1))
+
+    with seen.tracer.start_as_current_span("request"):
+        job = fails.enqueue()
+        steps.start(id="a")
+    stage.work(poll=0.02)
+    assert stage.state(job) == "dead"
+    [run] = stage.run(admin.list_jobs(admin.Filter(kind="steps@1")))
+    record = stage.show(run).last_error
+    assert record is not None
+    assert "asked for its words" not in record["message"], "the error of telling took the place of the step's own"
+    spans = [seen.one("process default"), seen.one("step fails_as_well")]
+    for span in spans:
+        assert span.status.status_code is StatusCode.ERROR
+        [event] = span.events
+        assert str((event.attributes or {})["exception.type"]).endswith("Speechless")
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+def test_tracing_that_fails_fails_no_job(stage: Stage, at: str, caplog: pytest.LogCaptureFixture) -> None:
+    provider = TracerProvider()
+    stage.hf.trace(tracer_provider=provider, roots=True)
+
+    @stage.hf.job
+    async def send() -> None: ...
+
+    @stage.hf.workflow
+    async def steps(run: Run) -> None:
+        await run.step(send_by_hand)
+
+    async def send_by_hand() -> None: ...
+
+    headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    job = send.using(headers=headers).enqueue()
+    provider.add_span_processor(Failing(at))
+    other = send.enqueue()
+    steps.start(id="a")
+    stage.work(poll=0.02)
+    [run] = stage.run(admin.list_jobs(admin.Filter(kind="steps@1")))
+    assert {stage.state(one) for one in (job, other, run)} == {"done"}
+    assert "tracing failed" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import logging.config
+import math
 import sys
 import tomllib
 from collections.abc import Callable
@@ -17,12 +18,19 @@ import click
 from holdfast import events
 from holdfast.cli.shared import Exit, Failure, hidden
 from holdfast.logs import FIELDS, JobContext
+from holdfast.values.failure import type_name
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# What `extra` may call as we call something of every line; it stands beside that.
+_OURS = frozenset({"time", "level", "logger"})
+# How deep what `extra` gave is followed: it may contain itself.
+_DEEPEST = 20
+# Python writes no longer numbers as text by default.
+_LARGEST = 10**4000
 LEVELS = ("debug", "info", "warning", "error")
 # What a record has by itself; all else came from `extra`, or from us.
 _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName", "holdfast"}
@@ -160,11 +168,15 @@ class JsonLines(logging.Formatter):
         if "id" in event and "kind" in event:
             line["job_id"] = event["id"]
         for name, value in vars(record).items():
-            if name not in _USUAL and name not in line and not (name in FIELDS and value == ""):
+            if name in _OURS:
+                line[f"extra_{name}"] = value
+            elif name not in _USUAL and name not in line and not (name in FIELDS and value == ""):
                 line[name] = value
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(_hidden(line) | {"message": _message(record)})
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
+        return json.dumps(_hidden(line) | {"message": _message(record)}, allow_nan=False)
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -176,16 +188,32 @@ def _message(record: logging.LogRecord) -> str:
             return hidden(record.getMessage())
 
 
-def _hidden(value: Any) -> Any:
-    """Take passwords out of each text by itself: a mask reaches to the end of its line, and JSON is one line."""
+def _hidden(value: Any, depth: int = 0) -> Any:
+    """Take passwords out of each text by itself: a mask reaches to the end of its line, and JSON is one line.
+
+    What JSON cannot say becomes a text, whatever `extra` gave: a log line must not fail where it is written.
+    """
     match value:
         case str():
             return hidden(value)
-        case dict():
-            return {str(name): _hidden(one) for name, one in value.items()}
-        case list() | tuple():
-            return [_hidden(one) for one in value]
-        case bool() | int() | float() | None:
+        case dict() if depth < _DEEPEST:
+            return {_text(name): _hidden(one, depth + 1) for name, one in value.items()}
+        case list() | tuple() if depth < _DEEPEST:
+            return [_hidden(one, depth + 1) for one in value]
+        case dict() | list() | tuple():
+            return "…"
+        case bool() | None:
+            return value
+        case int() if -_LARGEST < value < _LARGEST:
+            return value
+        case float() if math.isfinite(value):
             return value
         case _:
-            return hidden(str(value))
+            return hidden(_text(value))
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception as error:
+        return f"<{type_name(value)} cannot be written: {type_name(error)}>"

@@ -12,9 +12,10 @@ from typing import Literal, get_args
 from holdfast.dashboard.http import Request
 from holdfast.errors import ConfigError
 
-# retry: run a job as soon as possible. cancel: end jobs and runs. change: priority, time, queue of jobs that wait.
-# replay, discard: dead letters. pause: queues, kinds and routes, and let them go on. limits: of queues. lines: stop and
-# start them. schedules: pause, resume, trigger. drain: workers. resume: dead runs. signal: runs.
+# retry: run a job that waits as soon as possible. cancel: end jobs and runs. change: priority, time, queue of jobs
+# that wait. replay, discard: dead letters and cancelled jobs. pause: queues, kinds and routes, and let them go on.
+# limits: of queues. lines: stop and start them. schedules: pause, resume, trigger. drain: workers. resume: dead runs.
+# signal: runs.
 Action = Literal[
     "retry",
     "cancel",

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from holdfast.dashboard.guard import guarded
-from holdfast.dashboard.http import MOST_BODY, Request, Responder, Response
+from holdfast.dashboard.http import CUT_SHORT, MOST_BODY, Request, Responder, Response
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -26,8 +26,8 @@ class AsgiApp:
             await receive()
             return await send({"type": "websocket.close", "code": 1000})
         body = await _body(receive)
-        if body is None:
-            response = guarded(Response.text(413, "That is more than a form of the dashboard holds."))
+        if isinstance(body, Response):
+            response = guarded(body)
         else:
             response = await self._board.arespond(_request(scope, body))
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.all_headers]
@@ -44,16 +44,16 @@ async def _live(receive: Receive, send: Send) -> None:
             return
 
 
-async def _body(receive: Receive) -> bytes | None:
+async def _body(receive: Receive) -> bytes | Response:
     parts, size = [], 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return b""
+            return Response.text(400, CUT_SHORT)
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > MOST_BODY:
-            return None
+            return Response.text(413, "That is more than a form of the dashboard holds.")
         if not message.get("more_body"):
             return b"".join(parts)
 

@@ -13,7 +13,7 @@ from holdfast import errors
 from holdfast.context import Context
 from holdfast.dashboard.access import Access, AccessRule, Login
 from holdfast.dashboard.asgi import AsgiApp
-from holdfast.dashboard.guard import guarded, is_same_origin, knows_host
+from holdfast.dashboard.guard import guarded, is_same_origin, knows_host, name_said
 from holdfast.dashboard.http import Request, Response, TooLarge
 from holdfast.dashboard.redaction import SECRET_KEYS, Redact, Redaction
 from holdfast.dashboard.rendering import error_page
@@ -76,7 +76,7 @@ class Dashboard:
             if isinstance(said, str):
                 raise ConfigError(name, "must be a collection of texts", said)
         self.access = access
-        self.hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self.hosts = None if hosts is None else frozenset(map(name_said, hosts))
         self.origins = frozenset(origin.rstrip("/") for origin in origins)
         every = seconds(refresh, "refresh", at_least=FASTEST_REFRESH)
         self.setting = Setting(context, foreign, Redaction(redact_keys, redact), title, every)

@@ -38,6 +38,11 @@ def name_of(host: str) -> str:
     return host.partition(":")[0].rstrip(".").lower()
 
 
+def name_said(host: str) -> str:
+    """Return the name that somebody means who allows a host, also one with a port or an address of IPv6."""
+    return name_of(f"[{host}]" if host.count(":") > 1 and not host.startswith("[") else host)
+
+
 def knows_host(request: Request, hosts: Collection[str] | None) -> bool:
     """Tell whether the request names a host that is ours: one that does not may come from a rebound name."""
     return hosts is None or name_of(request.host) in hosts

@@ -11,6 +11,8 @@ from urllib.parse import parse_qs, urlencode
 # Forms here hold ids and a few words; a page of chosen jobs is some kilobytes.
 MOST_BODY = 1_000_000
 MOST_FIELDS = 5_000
+# Said where a connection broke within a form: a part of a search finds more than all of it, so nothing must be done.
+CUT_SHORT = "The form did not arrive whole, so nothing was done."
 
 
 class TooLarge(Exception):

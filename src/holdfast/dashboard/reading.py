@@ -34,6 +34,8 @@ PERIODS = {"2m": 120, "1h": 3_600, "8h": 8 * 3_600, "1d": 86_400, "7d": 7 * 86_4
 NEWEST, USUAL = "2m", "1h"
 FINE_STEP = 10
 LAG_SECONDS = 60.0
+# Without a shard or a worker every queue is late.
+_CAUSES = ("shards", "workers")
 _WORST = {"problem": 0, "warning": 1, "ok": 2}
 
 
@@ -98,9 +100,9 @@ class Overview:
 
     @property
     def trouble(self) -> list[Finding]:
-        """What needs somebody, the worst first; dead letters are told by their groups."""
+        """What needs somebody, the worst first, and causes before what follows; dead letters have their groups."""
         found = [one for one in self.findings if one.severity != "ok" and one.check != "dead-letters"]
-        return sorted(found, key=lambda one: _WORST[one.severity])
+        return sorted(found, key=lambda one: (_WORST[one.severity], one.check not in _CAUSES))
 
     def alive(self) -> list[WorkerInfo]:
         return [one for one in self.workers if status_of(one) == "alive"]

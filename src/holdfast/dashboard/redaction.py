@@ -77,6 +77,11 @@ class Redaction:
             return [self._walk((*where, place), one, depth + 1) for place, one in enumerate(value)]
         return self.text(value) if isinstance(value, str) else value
 
+    def failure(self, named: object, message: object, *where: str | int) -> str:
+        """Return what people may see of an error; a foreign one may have all its words in its type."""
+        said, kind = self.shown(message, *(where or ("errors", 0, "message"))), self.text(str(named or ""))
+        return f"{kind}: {said}" if said else kind
+
     def text(self, text: str) -> str:
         """Hide in a text what is said like a secret, and the passwords of URLs."""
         lines = "\n".join(without_passwords(line) for line in text.split("\n")) if "://" in text else text

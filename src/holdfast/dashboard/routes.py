@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from holdfast.dashboard import assets
 from holdfast.dashboard.actions import DEEDS
@@ -56,7 +57,7 @@ def _asked(visit: Visit, name: str, deed: Deed) -> Talk[Response]:
     """Show what an action would touch. This changes nothing, so it may be a link."""
     if not visit.access.may(deed.permission):
         return _forbidden(visit, deed)
-    preview = yield from deed.preview(visit)
+    preview = replace((yield from deed.preview(visit)), store=visit.said.one("store"))
     return render(visit, "ask.html", preview.title, name=name, preview=preview, back=_back(visit))
 
 

@@ -29,6 +29,8 @@ QUALIFIERS = {
 }
 LONGEST_SEARCH = 2_000
 MOST_IDS = 200
+# A word that looks like a qualifier without its value.
+_BARE = re.compile(r"""(?P<name>[A-Za-z_]+):(?P<rest>"|$)""")
 _WORD = re.compile(r"""(?:(?P<name>[A-Za-z_]+):)?(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s"]\S*))""")
 
 
@@ -47,23 +49,50 @@ def wanted_of(search: str) -> Wanted:
 
 def _words(search: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
+    end = 0
     for match in _WORD.finditer(search):
-        name = (match["name"] or "").lower()
-        value = match["plain"] if match["quoted"] is None else re.sub(r"\\(.)", r"\1", match["quoted"])
-        if name and name not in QUALIFIERS:
-            near = get_close_matches(name, QUALIFIERS, 1)
-            hint = f"did you mean {near[0]}:?" if near else f"there are {', '.join(f'{one}:' for one in QUALIFIERS)}"
-            raise ConfigError("q", f"has no qualifier {name}: ({hint})", search)
-        found.append((name or ("id" if _is_id(value) else "kind"), value))
+        # What stands between two words is a quotation that has no end, or what follows one without a space.
+        if search[end : match.start()].strip() or (found and match.start() == end):
+            raise _unreadable(search, end)
+        found.append(_word(search, match))
+        end = match.end()
+    if search[end:].strip():
+        raise _unreadable(search, end)
     return found
+
+
+def _word(search: str, match: re.Match[str]) -> tuple[str, str]:
+    quoted, value = match["quoted"], match["plain"]
+    # Of `queue:` and `error:"timed` the value is missing, or begins a quotation that has no end.
+    bare = None if quoted is not None or match["name"] else _BARE.match(value)
+    name = (bare["name"] if bare else match["name"] or "").lower()
+    if name and name not in QUALIFIERS:
+        near = get_close_matches(name, QUALIFIERS, 1)
+        hint = f"did you mean {near[0]}:?" if near else f"there are {', '.join(f'{one}:' for one in QUALIFIERS)}"
+        raise ConfigError("q", f"has no qualifier {name}: ({hint})", search)
+    if bare:
+        raise _unreadable(search, match.start()) if bare["rest"] else _without_value(name, search)
+    if quoted is not None:
+        value = re.sub(r"\\(.)", r"\1", quoted)
+    return name or ("id" if _is_id(value) else "kind"), value
+
+
+def _without_value(name: str, search: str) -> ConfigError:
+    return ConfigError("q", f"needs what {name}: asks for, without a space: {QUALIFIERS[name]}", search)
+
+
+def _unreadable(search: str, place: int) -> ConfigError:
+    rest = search[place:].strip()[:40]
+    rule = f'cannot be read from {rest} on: a quotation needs its end, and a space behind it, as in error:"timed out"'
+    return ConfigError("q", rule, search)
 
 
 def _with(wanted: Wanted, name: str, value: str) -> Wanted:
     match name:
         case "state":
-            return replace(wanted, states=(*wanted.states, *filter(None, value.lower().split(","))))
+            return replace(wanted, states=(*wanted.states, *_listed(name, value.lower())))
         case "id":
-            ids = (*wanted.ids, *filter(None, value.split(",")))
+            ids = (*wanted.ids, *_listed(name, value))
             if len(ids) > MOST_IDS:
                 raise ConfigError("q", f"may name {MOST_IDS} ids", len(ids))
             return replace(wanted, ids=ids)
@@ -74,6 +103,13 @@ def _with(wanted: Wanted, name: str, value: str) -> Wanted:
         case _:
             given: dict[str, Any] = {name: value}
             return replace(wanted, **given)
+
+
+def _listed(name: str, value: str) -> list[str]:
+    """Read a list; one that names nothing must not come to mean everything."""
+    if said := [one for one in value.split(",") if one]:
+        return said
+    raise _without_value(name, value)
 
 
 def _moment(name: str, value: str) -> datetime:

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from holdfast.dashboard.guard import guarded
-from holdfast.dashboard.http import MOST_BODY, Request, Responder, Response
+from holdfast.dashboard.http import CUT_SHORT, MOST_BODY, Request, Responder, Response
 
 
 class WsgiApp:
@@ -24,14 +24,16 @@ class WsgiApp:
 
     def answer(self, environ: dict[str, Any], body: bytes | None = None) -> Response:
         """Answer what an environ asks; `body` where a framework has read it already."""
+        try:
+            length = int(environ.get("CONTENT_LENGTH") or 0)
+        except ValueError:
+            length = -1
+        if not 0 <= length <= MOST_BODY:
+            return guarded(Response.text(413, "That is more than a form of the dashboard holds."))
         if body is None:
-            try:
-                length = int(environ.get("CONTENT_LENGTH") or 0)
-            except ValueError:
-                length = -1
-            if not 0 <= length <= MOST_BODY:
-                return guarded(Response.text(413, "That is more than a form of the dashboard holds."))
             body = environ["wsgi.input"].read(length) if length else b""
+        if len(body) < length:
+            return guarded(Response.text(400, CUT_SHORT))
         return self._board.respond(_request(environ, body))
 
 

@@ -13,6 +13,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _BOUNDS = [f"{bound:g}" for bound in BOUNDS] + ["+Inf"]
 
+# Told from the beginning: what first appears as 1 is no increase to Prometheus, and nobody would hear of it.
+_NONE_YET = {"done": 0, "retried": 0, "dead": 0}
+
 Labels = Mapping[str, str]
 
 
@@ -40,7 +43,7 @@ def of_process(folded: Folded, slots: Slots, processes: int) -> str:
             (
                 ({**_labels(pair), "outcome": outcome}, number)
                 for pair, one in kinds
-                for outcome, number in sorted(one.ended.items())
+                for outcome, number in sorted((_NONE_YET | one.ended).items())
                 if outcome != "reaped"
             ),
         ),

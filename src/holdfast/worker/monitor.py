@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -104,9 +104,16 @@ Post = Callable[[Report], bool]
 Look = Callable[[], tuple[bool, int, int]]
 
 
-async def report(tallies: Tallies, told: events.Events, look: Look, post: Post) -> None:
-    """Report until cancelled. `post` says whether it took a report: while it does not, nothing is lost."""
+async def report(
+    tallies: Tallies, told: events.Events, look: Look, post: Post, pairs: Iterable[tuple[str, str]] = ()
+) -> None:
+    """Report until cancelled. `post` says whether it took a report: while it does not, nothing is lost.
+
+    pairs: queues and kinds of which is told from the beginning, before there is anything to count.
+    """
     counted = tallies.reader()
+    for queue, kind in pairs:
+        counted.kept.of(queue, kind)
     told.subscribe(events.JobsEnqueued, lambda event: tallies.enqueued(zip(event.queues, event.kinds, strict=False)))
     try:
         while True:

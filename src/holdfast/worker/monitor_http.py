@@ -15,6 +15,8 @@ from holdfast.observe.exposition import CONTENT_TYPE
 # its children, so it must be short.
 CLIENT_SECONDS = 0.5
 LONGEST_REQUEST = 8_192
+# After a client could not be accepted.
+PAUSE_SECONDS = 0.1
 PAGES = "/metrics, /livez and /readyz"
 
 
@@ -52,12 +54,14 @@ def serve(server: socket.socket, board: Watched) -> threading.Thread:
 
 
 def _serve(server: socket.socket, board: Watched) -> None:
-    while True:
+    while server.fileno() != -1:
         try:
             connection, _ = server.accept()
         except OSError:
-            return
-        answer(connection, board)
+            # Closed, as at a stop; or there are no file descriptors left, of which there may be some soon again.
+            time.sleep(PAUSE_SECONDS)
+        else:
+            answer(connection, board)
 
 
 def accept(server: socket.socket, board: Watched) -> None:

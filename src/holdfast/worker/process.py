@@ -129,8 +129,10 @@ async def _with_signals(worker: Worker, parent: int | None, post: Post | None) -
     before = {number: signal.signal(number, on_signal) for number in SIGNALS}
     beside = [asyncio.create_task(_stop_when_orphaned(worker, parent))]
     if post is not None:
+        pairs = [(one.options.queue, kind) for kind, one in worker.handlers.items()]
+        pairs += [(route.queue, route.queue) for route in worker.routes]
         reporting = monitor.report(
-            worker.tallies, worker.context.events, lambda: (worker.is_ready, *worker.slots_used), post
+            worker.tallies, worker.context.events, lambda: (worker.is_ready, *worker.slots_used), post, pairs
         )
         beside.append(asyncio.create_task(reporting))
     try:

@@ -30,7 +30,7 @@ class Input:
 class Preview:
     """What an action would touch. fields: what the form says again. button: none means that there is nothing to do.
 
-    at_least: there may be more than `total`.
+    at_least: there may be more than `total`. store: the foreign tables that `rows` are of.
     """
 
     title: str
@@ -44,6 +44,7 @@ class Preview:
     fields: Pairs = field(default_factory=Pairs)
     inputs: list[Input] = field(default_factory=list[Input])
     danger: bool = False
+    store: str = ""
 
 
 @dataclass(frozen=True, slots=True)

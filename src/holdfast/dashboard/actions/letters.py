@@ -34,6 +34,9 @@ def _preview(visit: Visit, verb: str) -> Talk[Preview]:
     place.desk.require("replay" if verb == "replay" else "discard")
     moment = yield from as_of(visit, place)
     wanted = until(wanted, "finished_before", moment)
+    if verb == "discard":
+        # Refuses what it cannot delete, such as jobs that are done, before they are counted as letters.
+        yield from look(place.store, place.desk.discard(wanted, 1, visit.actor, True))
     total = yield from look(place.store, place.desk.count_letters(wanted))
     if not total:
         return Preview("No dead letter fits", words="They may have been replayed or discarded meanwhile.")

@@ -88,7 +88,6 @@ def story(job: JobView, audit: list[AuditLine], shows: Redaction) -> list[Moment
 def _failed(place: int, error: dict[str, Any], shows: Redaction) -> Moment:
     began, ended = _moment(error.get("started_at")), _moment(error.get("failed_at"))
     took = (ended - began).total_seconds() if began and ended else None
-    message = shows.shown(error.get("message"), "errors", place, "message")
     trace = shows.shown(error.get("traceback"), "errors", place, "traceback")
     attempt = error.get("attempt")
     words = f"attempt {attempt} failed" if attempt else "ended"
@@ -98,7 +97,7 @@ def _failed(place: int, error: dict[str, Any], shows: Redaction) -> Moment:
         words,
         str(error.get("worker") or ""),
         took,
-        f"{error.get('type')}: {message}",
+        shows.failure(error.get("type"), error.get("message"), "errors", place, "message"),
         {"trace": trace},
     )
 

@@ -140,6 +140,9 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     enhance();
+    // On a phone the pages stand in a row that may be longer than the screen.
+    const here = one("nav [aria-current=page]");
+    if (here) { const list = here.closest("nav"); list.scrollLeft = here.offsetLeft - (list.clientWidth - here.offsetWidth) / 2; }
     one("#theme").addEventListener("click", switchTheme);
     one("#keys").addEventListener("click", () => one("#help").showModal());
     one("#live").addEventListener("click", pauseLive);
