@@ -45,17 +45,18 @@ class Patience:
     async def claim(self, work: Flow[list[Lease]]) -> list[Lease]:
         """Try a claim once, and wait a while if the database is away: by then something else may be wanted."""
         if self._first is not None:
-            # It was made before anything was known of the queues, and so without their order, limits and pauses.
-            await self.once(None)
+            # It was made before anything was known of the queues, and so without their order, limits and pauses. The
+            # look may well be made twice.
+            await self.once(self._first)
             return []
         # It may have been committed without our hearing of it: such leases are given back once we can.
         return await self.once(work, leaves_strays=True) or []
 
-    async def once(self, work: Flow[T] | None, *, leaves_strays: bool = False) -> T | None:
+    async def once(self, work: Flow[T], *, leaves_strays: bool = False) -> T | None:
         """Try what a claim needs once, and wait a while if the database is away; None then."""
         asked_at = time.monotonic()
         try:
-            answer = await self._ask(work, ANSWER_SECONDS) if work is not None else await self._begin(ANSWER_SECONDS)
+            answer = await self._ask(work, ANSWER_SECONDS)
         except StoreError as error:
             self.strays = self.strays or (leaves_strays and not isinstance(error, DatabaseBusy))
             self._failed_claims += 1
@@ -98,19 +99,15 @@ class Patience:
 
     async def _ask(self, work: Flow[T], within: float) -> T:
         """Run a flow once and let its source learn from the answer."""
-        await self._begin(within)
-        value = await self._answer(work, within)
-        if isinstance(work, LearningFlow):
-            work.learn(value)
-        return value
-
-    async def _begin(self, within: float) -> None:
-        """Run what must have succeeded before anything else, unless it has."""
         if self._first is not None:
             answer = await self._answer(self._first, within)
             if isinstance(self._first, LearningFlow):
                 self._first.learn(answer)
             self._first = None
+        value = await self._answer(work, within)
+        if isinstance(work, LearningFlow):
+            work.learn(value)
+        return value
 
     async def _answer(self, work: Flow[T], within: float) -> T:
         """Run a flow once; silence and errors that no dialect knows count as a lost database, for a while."""
