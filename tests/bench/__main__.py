@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli.bench import bench_options, measure
-from tests.bench import peers, shards, sinks
+from tests.bench import forms, peers, shards, sinks
 from tests.servers import MariaDB, Postgres, Unavailable
 
 DATABASES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "mariadb": "MariaDB"}
@@ -53,5 +53,7 @@ if __name__ == "__main__":
         sinks.main(sys.argv[3:])
     elif sys.argv[1:3] == ["--study", "shards"]:
         shards.main(sys.argv[3:])
+    elif sys.argv[1:3] == ["--study", "forms"]:
+        forms.main(sys.argv[3:])
     else:
         main(prog_name="make bench")

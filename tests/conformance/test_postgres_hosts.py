@@ -188,6 +188,8 @@ def test_both_drivers_read_the_settings_alike(colour: Colour, pg_url: str, postg
         ("postgresql:///shop?host=a,b,c&port=1,2", "as many ports as hosts"),
         ("postgresql:///shop?host=a,b&port=1,x", "port must be a number"),
         ("postgresql:///shop?host=a&port=65536", "port must be a number"),
+        ("postgresql://a,b/shop?target_session_attrs=master", "target_session_attrs must be one of any, read-write"),
+        ("postgresql://a/shop?target_session_attrs=", "target_session_attrs must be one of any, read-write"),
         ("postgresql://a,b/shop?tcp_user_timeout=soon", "tcp_user_timeout must be a whole number"),
         (
             "postgresql://a,b/shop?hostaddr=10.0.0.1,10.0.0.2",

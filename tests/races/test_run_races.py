@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from holdfast import jobs, runs
-from holdfast.errors import LeaseLost, RunFinished
+from holdfast.errors import Conflict, LeaseLost, RunFinished
 from holdfast.runs import CHILD, Entry, Letter, Recorded, Wanted
 from holdfast.store import Store
 from holdfast.testing import Clock, Look
 from holdfast.testing.suite_runs import child_run, claimed_run, ended_run, held_run, new_run, parked_run
 from holdfast.values.ids import new_id
 from holdfast.values.rows import Lease, Park
-from holdfast.workflows import force, start, stop
+from holdfast.workflows import force, start, start_children, stop
 from tests.races.stepping import PATIENCE, blocked, stepped
 
 pytestmark = pytest.mark.parametrize("race_url", ["postgres", "mariadb", "mysql"], indirect=True)
@@ -244,3 +244,17 @@ def test_two_starts_of_one_id_at_the_same_moment_start_one_run(pg: Store, look: 
         [other] = answer.result(PATIENCE)
     assert (one.created, other.created, other.job_id) == (True, False, one.job_id)
     assert len(look.live()) == 1
+
+
+def test_of_two_parents_with_one_id_one_gets_the_child_that_was_started_by_itself(pg: Store, look: Look) -> None:
+    """Both find the child without a parent; only one of them would ever hear of its end."""
+    parents = [held_run(pg.run, workflow=workflow) for workflow in ("fulfil", "refund")]
+    pg.run(start([new_run("order-1/ship", "ship")]))
+    first, second = (start_children(one.job_id, one.fence, [child_run(one)]) for one in parents)
+    with stepped(pg, first) as one, stepped(pg, second) as other:
+        one.rest()
+        answer = blocked(other, other.commit)
+        one.commit()
+        with pytest.raises(Conflict, match="a child of the run before this one"):
+            answer.result(PATIENCE)
+    assert pg.run(runs.show("order-1/ship")).parent == parents[0].job_id

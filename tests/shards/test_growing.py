@@ -10,7 +10,7 @@ import pytest
 from holdfast import Holdfast, Run
 from holdfast.errors import ConfigError, Conflict
 from holdfast.store import Shards, growing
-from holdfast.store.sharded import Trips
+from holdfast.store.trips import Trips
 from holdfast.values.ids import bucket
 from holdfast.values.shards import ShardMap, stamp_of
 from holdfast.worker import moving

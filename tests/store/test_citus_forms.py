@@ -20,6 +20,7 @@ from holdfast.store.catalogue import (
     split_queries,
     split_statements,
 )
+from holdfast.values.options import StoreOptions
 from tests.servers import Postgres
 from tests.store import citus_rules
 from tests.store.citus_rules import Rules
@@ -40,7 +41,8 @@ def writing() -> list[str]:
 @pytest.fixture(scope="module")
 def store(postgres: Postgres) -> Iterator[Store]:
     url = postgres.start().fresh_database()
-    store = Store(url)
+    # Without wake-ups: the forms that Citus takes are for those who have switched them off.
+    store = Store(url, StoreOptions(notify=False))
     store.run(migrate.apply(store.migrations))
     yield store
     store.close()

@@ -14,7 +14,8 @@ from holdfast.events import JobsEnqueued
 from holdfast.flow import Flow, notifying
 from holdfast.runs import STATUSES, RunFilter, RunView, named, runs
 from holdfast.store import Shards
-from holdfast.store.sharded import Asked, Trips, Within, value_of
+from holdfast.store.sharded import Within
+from holdfast.store.trips import Asked, Trips, value_of
 from holdfast.values.ids import LOWEST_ID, new_id, new_ids
 from holdfast.values.options import HandlerOptions, only_options, switch
 from holdfast.values.payload import encode_value

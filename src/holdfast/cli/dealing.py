@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from holdfast.flow import Flow, Steps, flow
 from holdfast.lines import change, stored
 from holdfast.store import Shards, growing
-from holdfast.store.sharded import Asked, Trips, value_of
+from holdfast.store.trips import Asked, Trips, value_of
 from holdfast.values.queues import QueueSettings
 from holdfast.values.shards import ShardMap
 

@@ -22,7 +22,7 @@ from holdfast.cli.shared import (
 from holdfast.cli.stores import open_shards
 from holdfast.flow import Flow
 from holdfast.store import Shards, growing
-from holdfast.store.sharded import Trips
+from holdfast.store.trips import Trips
 from holdfast.values.ids import bucket as bucket_of
 from holdfast.values.shards import ShardMap
 

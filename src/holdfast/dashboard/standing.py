@@ -60,4 +60,5 @@ def _behind(standing: Sequence[ShardView]) -> Iterator[Finding]:
     for one in standing:
         if one.version is not None and one.version < newest:
             seen = f"shard {one.shard} goes by version {one.version} of the map, and another by {newest}"
-            yield Finding("shards", "warning", seen, "a worker copies it within seconds: start one if none is alive")
+            do = "a worker that serves both copies it within seconds, and so does the change if you say it again"
+            yield Finding("shards", "warning", seen, do)

@@ -12,6 +12,7 @@ How a file is written:
 - Parameters are written `:name`. `:found` is the first column of the statement before, `:now` the database's time.
 - A line that ends in `-- when name` belongs to the query only if the caller gives that parameter; so do the lines
   between `-- when name:` and `-- end`. A filter costs nothing where it is not used, and no SQL is made out of text.
+  Some of these names no caller gives: the options of the dialect decide on them (`lines`).
 - A line that ends in `-- each table` or `-- each index` stands once for each of those that the migrations make, whose
   name takes the place of `holdfast_each`.
 - `-- fragment name: what it is` starts lines that several queries of the file share; `-- insert name` puts them in.
@@ -109,6 +110,10 @@ class Texts(Protocol):
     told_now: ClassVar[str]
     quote: ClassVar[str]
 
+    @property
+    def lines(self) -> Mapping[str, bool]:
+        """Say by name which lines its options put into its queries, and which they leave out."""
+
     def place(self, sql: str) -> str:
         """Put the configured prefix (and schema) on every Holdfast name."""
 
@@ -183,7 +188,10 @@ class Catalogue(dict[str, Query]):
     def __missing__(self, name: str) -> Query:
         written = self.written[name]
         place = self._texts.place
-        parts = [self._named(place(written_each(part, self._texts.name))) for part in written.statements]
+        lines = self._texts.lines
+        parts = [
+            self._named(place(written_each(settled(part, lines), self._texts.name))) for part in written.statements
+        ]
         query = self[name] = Query(self._texts, name, parts, written.rules, written.head)
         return query
 
@@ -256,6 +264,20 @@ def chosen(sql: str, given: frozenset[str]) -> str:
     """Leave out the lines, and the blocks of lines, whose parameter is not given; and all marks."""
     blocks = _WHEN_BLOCK.sub(lambda block: block["lines"] if block["name"] in given else "", sql)
     return _WHEN.sub(lambda line: line["line"] + line["end"] if line["name"] in given else "", blocks)
+
+
+def settled(sql: str, lines: Mapping[str, bool]) -> str:
+    """Leave out the lines, and the blocks of lines, that these names rule out, and the marks of those that stay."""
+
+    def of_block(block: re.Match[str]) -> str:
+        there = lines.get(block["name"])
+        return block[0] if there is None else block["lines"] if there else ""
+
+    def of_line(line: re.Match[str]) -> str:
+        there = lines.get(line["name"])
+        return line[0] if there is None else line["line"] + line["end"] if there else ""
+
+    return _WHEN.sub(of_line, _WHEN_BLOCK.sub(of_block, sql)) if lines else sql
 
 
 def with_now(sql: str, now: str) -> str:

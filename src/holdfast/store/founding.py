@@ -9,7 +9,8 @@ from typing import NamedTuple
 from holdfast.errors import ConfigError, Conflict
 from holdfast.flow import Steps, flow
 from holdfast.store import migrate, shard_map
-from holdfast.store.sharded import Asked, Shards, Trips, value_of
+from holdfast.store.sharded import Shards
+from holdfast.store.trips import Asked, Trips, value_of
 from holdfast.values.shards import ShardMap
 from holdfast.values.urls import shown
 from holdfast.values.words import plural

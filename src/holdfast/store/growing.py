@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from holdfast.errors import ConfigError, Conflict, DatabaseBusy, DatabaseUnavailable
 from holdfast.flow import Flow
 from holdfast.store import shard_map
-from holdfast.store.sharded import Asked, Shards, Trips, value_of
+from holdfast.store.sharded import Shards
+from holdfast.store.trips import Asked, Trips, value_of
 from holdfast.values.shards import ShardMap
 
 
@@ -68,7 +69,13 @@ def _change(
         for number, answer in enumerate(seen)
         if not (isinstance(answer, DatabaseUnavailable | DatabaseBusy) and shards.is_over(number))
     ]
-    known = [shards.learn(number, value_of(seen[number])) for number in here][-1]
+    stored = {number: value_of(seen[number]) for number in here}
+    known = [shards.learn(number, one) for number, one in stored.items()][-1]
+    behind = [number for number, one in stored.items() if one.map.version < known.version]
+    if behind:
+        # An earlier change did not reach them. A worker that serves them alone goes by what they have.
+        for answer in (yield [Asked(shards.stores[number], shard_map.copy(known)) for number in behind]):
+            value_of(answer)
     changed = new(known)
     if changed.owners == known.owners and changed.moving == known.moving and changed.closed == known.closed:
         raise Conflict("The shards are like that already.")

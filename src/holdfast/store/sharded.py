@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from holdfast.errors import (
     ConfigError,
@@ -24,9 +24,10 @@ from holdfast.errors import (
 from holdfast.flow import Flow
 from holdfast.placing import Every, Found, InTurn, Place, Placed
 from holdfast.store import shard_map
-from holdfast.store.avoiding import Avoided
+from holdfast.store.avoiding import Avoided, Looks
 from holdfast.store.shard_map import StoredMap
 from holdfast.store.store import Store
+from holdfast.store.trips import Asked, Trips, atried, tried, value_of
 from holdfast.values.ids import bucket, new_id, new_ids
 from holdfast.values.rows import NewJob
 from holdfast.values.shards import ShardMap, root_of, stamp_of, stamped
@@ -36,23 +37,10 @@ from holdfast.values.urls import redact
 T = TypeVar("T")
 # How old the map may be that an enqueue goes by.
 FRESH_SECONDS = 2.0
+# For how long others go by the map of before, while one asks for a newer one; then another shard is asked.
+ASKED_SECONDS = 1.0
 _NOT_FOUND = (JobNotFound, RunNotFound, ScheduleNotFound)
 _AWAY = (DatabaseUnavailable, DatabaseBusy)
-
-
-class Asked(NamedTuple):
-    """One flow for one shard; `tx`: in this transaction of the caller's. An answer may be the error that came of it."""
-
-    store: Store
-    work: Flow[Any]
-    again: Callable[[], Flow[Any]] | None = None
-    tx: Any = None
-    what: str = ""
-    once: bool = False
-
-
-# What is asked of shards, side by side, until there is an answer. Written once for both colours.
-Trips = Generator[Sequence[Asked], Sequence[Any], T]
 
 
 class Shards(Store):
@@ -73,10 +61,12 @@ class Shards(Store):
         self.missing: Callable[[int, Exception], None] = lambda number, error: None
         self._map: ShardMap | None = None
         self.avoided = Avoided()
-        # Those that have said which shard they are, and the one that has answered last.
+        # Those that have said which shard they are, and whom to ask next.
         self._asked: set[int] = set()
-        self._answered = 0
+        self._looks = Looks(len(stores))
+        # From when on the map counts as fresh; when it was read last.
         self._read_at = 0.0
+        self._heard_at = 0.0
         # When the map was stored that is known, by the monotonic clock.
         self._stored_at = 0.0
 
@@ -194,24 +184,27 @@ class Shards(Store):
         return (yield from self._fresh())
 
     def _fresh(self) -> Trips[ShardMap]:
-        if self._map is not None and time.monotonic() - self._read_at < FRESH_SECONDS:
+        began = time.monotonic()
+        if self._map is not None and began - self._read_at < FRESH_SECONDS:
             return self._map
-        all = range(len(self.stores))
-        likely = sorted(all, key=lambda number: (number != self._answered, number not in self._asked))
+        likely = self._looks.likely(self.avoided)
         if self._map is not None:
-            # If that one is silent, others need not wait for it: they go by the map of before, and ask another.
-            self._answered, self._read_at = likely[1 % len(all)], time.monotonic()
+            # If that one is silent, others need not wait for it: they soon ask another.
+            self._looks.next, self._read_at = likely[1 % len(likely)], began - FRESH_SECONDS + ASKED_SECONDS
         away: Exception | None = None
         # At first all are asked which shard they are; later one that answers has the map.
-        for part in ([list(all)] if self._map is None else []) + [[number] for number in likely]:
-            answers = yield [Asked(self.stores[number], shard_map.read(), once=True) for number in part]
+        for part in ([likely] if self._map is None else []) + [[number] for number in likely]:
+            with self._looks.at(part):
+                answers = yield [Asked(self.stores[number], shard_map.read(), once=True) for number in part]
             told = [(number, one) for number, one in zip(part, answers, strict=True) if not isinstance(one, _AWAY)]
             for number in {*part} - {number for number, _ in told}:
                 self.avoided.add(number)
             known = [self.learn(number, value_of(one)) for number, one in told]
             if known:
-                self._answered = told[0][0]
+                self._looks.next = told[0][0]
                 return known[-1]
+            if self._map is not None and self._heard_at > began:
+                return self._map
             away = away or answers[0]
         if self._map is not None:
             return self._map
@@ -240,7 +233,7 @@ class Shards(Store):
         if self._map is None or stored.map.version > self._map.version:
             self._map, self._stored_at = stored.map, time.monotonic() - stored.age.total_seconds()
         self._asked.add(number)
-        self._read_at = time.monotonic()
+        self._read_at = self._heard_at = time.monotonic()
         return self._map
 
     def is_over(self, number: int) -> bool:
@@ -357,7 +350,7 @@ class Shards(Store):
         try:
             asked = next(trips)
             while True:
-                asked = trips.send([_tried(one) for one in asked])
+                asked = trips.send([tried(one) for one in asked])
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         finally:
@@ -370,9 +363,9 @@ class Shards(Store):
             while True:
                 if len(asked) == 1 or asked[0].tx is not None:
                     # In one transaction, one after the other.
-                    answers = [await _atried(one) for one in asked]
+                    answers = [await atried(one) for one in asked]
                 else:
-                    answers = await asyncio.gather(*map(_atried, asked))
+                    answers = await asyncio.gather(*map(atried, asked))
                 asked = trips.send(answers)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
@@ -469,30 +462,3 @@ class Within:
 def _named(ids: Iterable[str]) -> dict[str, int]:
     """Tell which shards jobs are in; what says nothing of that is where all was before there were shards."""
     return {f"job {one}": stamp_of(one) or 0 for one in ids}
-
-
-def _tried(asked: Asked) -> Any:
-    store, work = asked.store, asked.work
-    try:
-        if asked.tx is not None:
-            return store.run_in(asked.tx, work, asked.what)
-        return store.run_once(work) if asked.once else store.run(work, asked.again)
-    except HoldfastError as error:
-        return error
-
-
-async def _atried(asked: Asked) -> Any:
-    store, work = asked.store, asked.work
-    try:
-        if asked.tx is not None:
-            return await store.arun_in(asked.tx, work, asked.what)
-        return await (store.arun_once(work) if asked.once else store.arun(work, asked.again))
-    except HoldfastError as error:
-        return error
-
-
-def value_of(answer: Any) -> Any:
-    """Return what a shard answered. Raises: what came of it instead."""
-    if isinstance(answer, HoldfastError):
-        raise answer
-    return answer

@@ -12,8 +12,9 @@ from holdfast.errors import DatabaseBusy, DatabaseUnavailable, FileRefused
 from holdfast.flow import Steps, ask, flow, number_of
 from holdfast.store import shard_map
 from holdfast.store.shard_map import StoredMap
-from holdfast.store.sharded import Asked, Shards, Trips
+from holdfast.store.sharded import Shards
 from holdfast.store.store import FILE_MISSING, Store
+from holdfast.store.trips import Asked, Trips
 from holdfast.values.shards import ShardMap
 from holdfast.values.urls import shown
 from holdfast.values.words import one_line

@@ -44,6 +44,11 @@ class Patience:
 
     async def claim(self, work: Flow[list[Lease]]) -> list[Lease]:
         """Try a claim once, and wait a while if the database is away: by then something else may be wanted."""
+        if self._first is not None:
+            # It was made before anything was known of the queues, and so without their order, limits and pauses. The
+            # look may well be made twice.
+            await self.once(self._first)
+            return []
         # It may have been committed without our hearing of it: such leases are given back once we can.
         return await self.once(work, leaves_strays=True) or []
 

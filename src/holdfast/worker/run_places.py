@@ -8,7 +8,7 @@ from holdfast.errors import Conflict, DatabaseBusy, DatabaseUnavailable
 from holdfast.flow import Flow
 from holdfast.runs import named
 from holdfast.store import Shards
-from holdfast.store.sharded import Asked, Trips, value_of
+from holdfast.store.trips import Asked, Trips, value_of
 from holdfast.values.shards import stamp_of
 from holdfast.workflows import NewRun
 

@@ -76,7 +76,12 @@ def start_children(parent: str, fence: int, new: Sequence[NewRun]) -> Steps[None
     started = zip(new, (yield from start(new, reuse="others")), strict=True)
     found = [(run, one) for run, one in started if not one.created]
     # Somebody has started it by its id: it is the same run, and tells its parent from now on.
-    yield from runs.make_children([(one.job_id, parent, str(run.parent_key)) for run, one in found if one.alone])
+    alone = [(run, one) for run, one in found if one.alone]
+    yield from runs.make_children([(one.job_id, parent, str(run.parent_key)) for run, one in alone])
+    # Another run of the parent's id may have made it its child since it was found. It would tell nobody else.
+    there = (yield from those_with([run.noted for run, _ in alone])) if alone else {}
+    for run, _ in alone:
+        _check(run.noted, there[run.noted.pair], "others")
     yield from runs.tell_again([one.job_id for _, one in found])
 
 

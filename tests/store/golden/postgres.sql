@@ -1,5 +1,4 @@
 -- enqueue
-with added as (
     insert into holdfast_jobs
         (id, queue, kind, payload, available_at, created_at, max_attempts
         )
@@ -9,13 +8,10 @@ with added as (
         )
     on conflict do nothing
     returning
-        queue, available_at <= created_at as due)
-select
-       case when %(channel)s::text is not null and due then pg_notify(%(channel)s, queue)::text end
-  from added;
+        case when %(channel)s::text is not null and available_at <= created_at then pg_notify(%(channel)s, queue)::text end
+;
 
 -- enqueue (given: priority, key, bucket)
-with added as (
     insert into holdfast_jobs
         (id, queue, kind, payload, available_at, created_at, max_attempts
         , priority
@@ -31,10 +27,8 @@ with added as (
         )
     on conflict do nothing
     returning
-        queue, available_at <= created_at as due)
-select
-       case when %(channel)s::text is not null and due then pg_notify(%(channel)s, queue)::text end
-  from added;
+        case when %(channel)s::text is not null and available_at <= created_at then pg_notify(%(channel)s, queue)::text end
+;
 
 -- claim (given: queues)
 update holdfast_jobs j

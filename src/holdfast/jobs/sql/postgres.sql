@@ -20,7 +20,9 @@
 -- otherwise.
 -- A job with a unique key answers with its id if it was added: a look at the table would see the caller's snapshot.
 -- A job with a key gets its place in line (see `lines`): no row that others write is touched, so nobody waits here.
-with added as (
+-- Differs: written in a CTE, as Citus wants it, where wake-ups are switched off, as they should be there. Elsewhere it
+-- took 3 to 9 % more of the server's CPU (an alternating comparison).
+with added as (  -- when quiet
     insert into holdfast_jobs
         (id, queue, kind, payload, available_at, created_at, max_attempts
         , priority  -- when priority
@@ -47,12 +49,18 @@ with added as (
         )
     on conflict do nothing
     returning
-        id,  -- when unique_key
+        id::text,  -- when unique_key
+        -- when notifying:
+        case when :channel::text is not null and available_at <= created_at then pg_notify(:channel, queue)::text end
+        -- end
+        -- when quiet:
         queue, available_at <= created_at as due)
 select
-       id::text,  -- when unique_key
+       id,  -- when unique_key
        case when :channel::text is not null and due then pg_notify(:channel, queue)::text end
-  from added;
+  from added
+        -- end
+;
 
 -- enqueue_alike: add a batch of jobs that differ in id and payload only, and wake their queue once at commit.
 with added as (

@@ -139,6 +139,8 @@ class Dialect(ABC):
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
+        # Which lines of queries the options decide on.
+        self.lines: Mapping[str, bool] = {}
         # The queries of Holdfast's own tables.
         self.queries = Catalogue(self, own_queries(self.name))
         self._surfaces: dict[Surface, Catalogue] = {}

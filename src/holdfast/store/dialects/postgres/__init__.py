@@ -110,6 +110,8 @@ class Postgres(Dialect):
     def __init__(self, options: StoreOptions) -> None:
         super().__init__(options)
         self.hosts = Hosts(self.translate)
+        # A statement that notifies in passing is cheaper, and one that may go without is taken by Citus.
+        self.lines = {"notifying": options.notify, "quiet": not options.notify}
         self.channel = channel_of(options)
         # Where those who wait for jobs hear of their ends.
         self.ends_channel = channel_of(options, "ends")

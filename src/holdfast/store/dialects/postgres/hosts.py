@@ -32,6 +32,7 @@ OF_SEVERAL = {
 _ONLY_ONE_IS = ("read-write", "primary")
 # For how long a host that gave no answer is tried after the others.
 SILENT_SECONDS = 60.0
+_SESSIONS = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
 _NUMBERS = ("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout")
 
 Translate = Callable[[BaseException], HoldfastError | None]
@@ -54,6 +55,9 @@ def split_url(url: str, field: str = "url") -> urls.Url:
     if "hostaddr" in found.query:
         # Async connections have none: what the one kind of connections would reach, the other would not.
         raise ConfigError(field, "hostaddr is for libpq alone; name the address as the host instead", url)
+    if found.query.get("target_session_attrs", "any") not in _SESSIONS:
+        # Either driver tells of it as of a host that does not answer, which is tried again and again.
+        raise ConfigError(field, f"target_session_attrs must be one of {', '.join(_SESSIONS)}", url)
     for name in _NUMBERS:
         if not found.query.get(name, "0").isdecimal():
             raise ConfigError(field, f"{name} must be a whole number", url)
