@@ -52,6 +52,59 @@ def test_a_batch_with_rows_of_two_claims_of_a_run_has_those_of_the_later_one(hf:
     assert [row.value for row in hf.store.run(runs.journal(lease.job_id))] == ["new"]
 
 
+class GoingOn(Owner):
+    """A run that makes step after step: told of one, it adds the next, after as many turns of the loop as a run's."""
+
+    def __init__(self, heard: list[str], name: str, writer: CheckpointWriter, held: Entry, steps: int) -> None:
+        super().__init__(heard, name)
+        self.writer, self.held, self.steps = writer, held, steps
+        self.tasks: list[asyncio.Task[None]] = []
+        self.over = asyncio.Event()
+
+    def committed(self, row: Recorded) -> None:
+        super().committed(row)
+        asyncio.get_running_loop().call_soon(self.go_on, row.seq + 1)
+
+    def go_on(self, seq: int) -> None:
+        if seq > self.steps:
+            self.over.set()
+        else:
+            self.tasks.append(asyncio.get_running_loop().create_task(self.step(seq)))
+
+    async def step(self, seq: int) -> None:
+        self.writer.add(self, self.held._replace(row=Recorded(seq, f"charge#{seq}", "step", value=str(seq))))
+
+
+def test_runs_that_add_while_another_writes_come_to_share_their_commits(hf: Holdfast) -> None:
+    """Else two runs would wait for each other's commits in turn, for ever."""
+    steps, batches = 5, list[int]()
+
+    @hf.workflow
+    async def work(run: Run) -> None: ...
+
+    work.start_many({"a": work.bind(), "b": work.bind()})
+    leases = hf.store.run(jobs.claim("runs", limit=2))
+
+    async def main() -> None:
+        async def run(work: Flow[Any]) -> Any:
+            if not batches:
+                await late.step(1)
+            written = await hf.store.arun(work)
+            batches.append(len(written))
+            return written
+
+        writer = CheckpointWriter(run, "w", DbClock(hf.store).learn)
+        held = [Entry(lease.job_id, lease.fence, Recorded(0, "", "step")) for lease in leases]
+        early, late = GoingOn([], "early", writer, held[0], steps), GoingOn([], "late", writer, held[1], steps)
+        async with asyncio.timeout(10):
+            await early.step(1)
+            await asyncio.gather(early.over.wait(), late.over.wait())
+
+    asyncio.run(main())
+    # The first one's first step has a commit of its own, and so has the last step of the one behind it.
+    assert batches == [1, *[2] * (steps - 1), 1]
+
+
 def test_an_attribute_that_is_set_twice_in_one_batch_is_written_once() -> None:
     """PostgreSQL refuses a statement that writes one row twice."""
     said = [Recorded(1, "set:stage", "set", value='"a"'), Recorded(2, "set:stage#2", "set", value='"b"')]

@@ -18,6 +18,9 @@ from holdfast.runs import Entry, Recorded, checkpoint
 BATCH_LIMIT = 1_000
 # A batch of this size is sent at once: the worker goes on with the next one while the database writes it.
 ENOUGH = 64
+# How many turns of the loop it takes from a commit to the next rows of its runs: in the first one their bodies are
+# told, in the second one their steps are made.
+TURNS_OF_A_STEP = 2
 
 _RECORDED: Callable[[tuple[Any, ...]], Recorded] = partial(tuple.__new__, Recorded)
 
@@ -61,21 +64,24 @@ class CheckpointWriter:
             self._task = asyncio.get_running_loop().create_task(self._serve(), name="holdfast-checkpoints")
 
     async def _serve(self) -> None:
+        follows = False
         while self._waiting:
-            await self._grow()
+            await self._grow(follows)
             batch, self._waiting = self._waiting[:BATCH_LIMIT], self._waiting[BATCH_LIMIT:]
             await self._write(_of_latest_claims(batch) if len(batch) > 1 else batch)
+            follows = True
 
-    async def _grow(self) -> None:
+    async def _grow(self, follows: bool) -> None:
         """Let a small batch grow for as long as each turn of the loop adds to it.
 
         A batch costs the worker something of its own, whatever its size. A run that goes on alone waits for nobody.
+        What was added while another batch was written (`follows`) waits for those of that one to go on: else the two
+        would take turns for ever, and each run would wait for two commits at every step.
         """
-        count = len(self._waiting)
-        while count < ENOUGH and (count > 1 or self._shared):
+        count, quiet = len(self._waiting), TURNS_OF_A_STEP if follows else 1
+        while count < ENOUGH and (count > 1 or self._shared or follows) and quiet:
             await asyncio.sleep(0)
-            if len(self._waiting) == count:
-                break
+            quiet = quiet - 1 if len(self._waiting) == count else 1
             count = len(self._waiting)
         self._shared = count > 1
 

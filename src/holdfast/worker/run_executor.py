@@ -339,9 +339,15 @@ class RunExecutor(Executor):
 async def settled(verdict: asyncio.Future[Verdict]) -> Verdict:
     """Wait for a verdict, which a cancel here leaves alone."""
     if not verdict.done():
-        told = asyncio.Event()
-        verdict.add_done_callback(lambda _: told.set())
-        await told.wait()
+        # Not an `asyncio.Event`: that took a tenth of the worker's time for a run of one step.
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell(_: asyncio.Future[Verdict]) -> None:
+            if not told.done():
+                told.set_result(None)
+
+        verdict.add_done_callback(tell)
+        await told
     return verdict.result()
 
 

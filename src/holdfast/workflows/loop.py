@@ -195,6 +195,14 @@ class BodyLoop(asyncio.AbstractEventLoop):
         `except Exception` or `except CancelledError` sees anything.
         """
         self.closing = True
+        if any(not task.done() for task in self._tasks):
+            self._close_coroutines()
+        self._closed = True
+        self._tasks.clear()
+        self._timers.clear()
+        self._ready.clear()
+
+    def _close_coroutines(self) -> None:
         outer, hooks = _enter(self)
         try:
             for _ in range(CLOSING_PASSES):
@@ -203,10 +211,6 @@ class BodyLoop(asyncio.AbstractEventLoop):
                     break
         finally:
             _leave(outer, hooks)
-        self._closed = True
-        self._tasks.clear()
-        self._timers.clear()
-        self._ready.clear()
 
 
 class _Soon:
@@ -271,15 +275,13 @@ def _made_by_as_completed() -> bool:
 def _enter(loop: BodyLoop) -> tuple[asyncio.AbstractEventLoop | None, Any]:
     """Make a loop the running one of this thread, and return what `_leave` needs to undo that."""
     outer, hooks = running._get_running_loop(), sys.get_asyncgen_hooks()
-    # Set to none first: uvloop and asyncio refuse to replace one that runs.
-    running._set_running_loop(None)
+    # Once, and not by way of none: Python 3.11 asks the system for the id of the process each time.
     running._set_running_loop(loop)
     # An asynchronous generator of the body is closed with the body, not by the worker's loop.
-    sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+    sys.set_asyncgen_hooks(None, None)
     return outer, hooks
 
 
 def _leave(outer: asyncio.AbstractEventLoop | None, hooks: Any) -> None:
     sys.set_asyncgen_hooks(*hooks)
-    running._set_running_loop(None)
     running._set_running_loop(outer)
