@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
+from holdfast.errors import ConfigError
 from holdfast.flow import Steps, ask, flow
 from holdfast.life.claims import Question, by_urgency
 from holdfast.lines.heads import Call, Head, Line, Wishes, pick
@@ -115,7 +116,12 @@ def _claim_limited(asked: Asked, limit: int, look: int | None) -> Steps[Claimed]
         return Claimed()
     [[text, _, held, tat, now]] = rows
     # What is stored now: the caller's may be a second old.
-    settings = QueueSettings.from_json(text).here
+    try:
+        settings = QueueSettings.from_json(text).here
+    except ConfigError:
+        # Another version has stored what this one cannot read: its own workers serve the queue. Workers tell of it at
+        # each look at settings (`UpkeepFailed`), and go on with other queues.
+        return Claimed()
     room = limit if settings.concurrency is None else min(limit, settings.concurrency - int(held))
     again = None
     if settings.rate is not None:
