@@ -106,6 +106,26 @@ def test_a_password_and_a_header_of_a_proxy_say_who_somebody_is(app: str, store:
     assert [one.by for one in store.run(jobs.pauses())] == ["grace"]
 
 
+def test_a_header_counts_only_where_it_is_named(app: str, store: Store) -> None:
+    with serving(app, "--allow-actions", "--actor", "ann@web1") as address:
+        said = {"X_User": "grace", "X_Forwarded_User": "grace", "Remote_User": "grace"}
+        assert status(f"{address}do/pause", b"queue=mail", Sec_Fetch_Site="same-origin", **said) == 200
+    assert [one.by for one in store.run(jobs.pauses())] == ["ann@web1"]
+
+
+def test_a_token_lets_in_from_elsewhere_and_insecure_lets_everybody_look(app: str, store: Store, place: Path) -> None:
+    (place / "token").write_text("0123456789abcdef\n")
+    with serving(app, "--token-file", "token", "--host", "0.0.0.0") as address:
+        here = address.replace("0.0.0.0", "127.0.0.1")
+        assert [status(here), status(here, Authorization="Bearer 0123456789abcdee")] == [401, 401]
+        assert status(here, Authorization="Bearer 0123456789abcdef") == 200
+    with serving(app, "--insecure", "--host", "0.0.0.0") as address:
+        here = address.replace("0.0.0.0", "127.0.0.1")
+        assert status(here) == 200
+        assert status(f"{here}do/pause", b"queue=mail", Sec_Fetch_Site="same-origin") == 403
+    assert store.run(jobs.pauses()) == []
+
+
 def test_no_client_can_write_the_header_of_the_proxy_in_another_way(app: str) -> None:
     with serving(app, "--trust-user-header", "X-Forwarded-User", "--allow-actions") as address:
         connection = http.client.HTTPConnection(address.removeprefix("http://").rstrip("/"), timeout=10)

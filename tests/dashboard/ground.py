@@ -174,9 +174,13 @@ class Shop:
                     "images": Depth(int(2 * (60 - minute)), 0, 0, 5, 12.0 * max(0, 30 - minute)),
                     "orders": Depth(1, 0, 1, 0, 0.4),
                 }
-                store.run(_noted(folded))
+                self.note(folded)
         finally:
             store.now = None
+
+    def note(self, folded: Folded) -> None:
+        """Write what a worker would have told."""
+        self.hf.store.run(_noted(folded))
 
 
 def _noted(folded: Folded) -> Flow[None]:

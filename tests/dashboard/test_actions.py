@@ -4,11 +4,13 @@ import contextlib
 import json
 import re
 import sqlite3
+from collections import Counter
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
-from holdfast import admin, jobs, lines
+from holdfast import Fatal, Run, admin, jobs, lines
 from holdfast.dashboard import Access
 from holdfast.dashboard.actions import DEEDS
 from holdfast.dashboard.actions import letters as module
@@ -19,6 +21,7 @@ from holdfast.worker import registry
 from tests.dashboard.client import Client
 from tests.dashboard.conftest import board
 from tests.dashboard.ground import SECRET, Shop
+from tests.dashboard.test_pages import WORDS
 
 
 def count(shop: Shop, **said: object) -> int:
@@ -47,15 +50,19 @@ def test_a_dead_group_is_found_previewed_and_replayed(shops: Shop) -> None:
         assert actions(shops).count(("replay", "ada")) == (8 if colour == "wsgi" else 13)
 
 
-def test_a_large_replay_goes_in_parts_and_tells_how_far_it_is(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("verb", ["replay", "discard"])
+def test_many_letters_go_in_parts_and_the_page_tells_how_far_it_is(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
     monkeypatch.setattr(module, "PART", 3)
-    client = Client(board(shop))
-    page, told = client.submit(client.get("/ask/replay?q=kind:send_receipt").page.form("/do/replay")).page, list[str]()
-    while any(form.action.endswith("/do/replay") for form in page.forms):
+    client, told = Client(board(shop)), list[str]()
+    page = client.submit(client.get(f"/ask/{verb}?q=kind:send_receipt").page.form(f"/do/{verb}")).page
+    while any(form.action.endswith(f"/do/{verb}") for form in page.forms):
         told.append(re.search(r"(\d+) of (\d+)", page.words).group())  # type: ignore[union-attr]
-        page = client.submit(page.form("/do/replay")).page
+        page = client.submit(page.form(f"/do/{verb}")).page
     assert told == ["3 of 8", "6 of 8"]
-    assert "8 dead letters replayed" in page.words
+    assert f"8 dead letters {verb}ed" in page.words
+    assert ("Watch them run" in page.words) is (verb == "replay")
     assert count(shop, states=("dead",), kind="send_receipt") == 0
 
 
@@ -220,10 +227,12 @@ def test_lines_are_stopped_and_started(shops: Shop) -> None:
     assert "stands still" in client.post("/do/stop-line", {"queue": "orders", "key": "order:7"}).page.words
     assert "order:7" in client.get("/lines?queue=orders&stopped=1").page.words
     assert "Lines that stand still" in client.get("/queues").page.words
+    assert "1 line stands still; the first is of queue orders, stopped by hand" in client.get("/").page.words
     assert (
         "goes on"
         in client.submit(client.get("/ask/start-line?queue=orders&key=order:7").page.form("/do/start-line")).page.words
     )
+    assert "stands still" not in client.get("/").page.words
 
 
 def test_a_schedule_is_triggered_once_paused_and_resumed(shops: Shop) -> None:
@@ -308,6 +317,64 @@ def test_what_is_hidden_of_a_foreign_error_is_in_no_address_either(shop: Shop) -
     page = client.get("/dead?store=pdo:jobs")
     assert "login failed" in page.page.words
     assert SECRET not in page.text
+
+
+# What each action is asked about, and by which name the audit tells of it.
+ALL_DEEDS: dict[str, tuple[dict[str, str], str]] = {
+    "retry": ({"id": "first"}, "run_now"),
+    "change": ({"id": "second", "priority": "7"}, "change"),
+    "cancel": ({"id": "second"}, "cancel"),
+    "replay": ({"q": "kind:resize"}, "replay"),
+    "discard": ({"q": "kind:send_receipt"}, "discard"),
+    "pause": ({"queue": "mail"}, "queue_pause"),
+    "resume": ({"queue": "mail"}, "queue_resume"),
+    "limits": ({"queue": "orders", "concurrency": "2"}, "queue_settings"),
+    "stop-line": ({"queue": "orders", "key": "order:7"}, "line_stop"),
+    "start-line": ({"queue": "orders", "key": "order:7"}, "line_start"),
+    "trigger": ({"name": "nightly"}, "schedule_trigger"),
+    "pause-schedule": ({"name": "nightly"}, "schedule_pause"),
+    "resume-schedule": ({"name": "nightly"}, "schedule_resume"),
+    "drain": ({"id": "web1-4821-7f3a"}, "worker_drain"),
+    "signal-run": ({"id": "order-2"}, "run_signal"),
+    "cancel-run": ({"id": "order-2"}, "run_cancel"),
+    "resume-run": ({"id": "broken"}, "replay"),
+}
+
+
+@pytest.mark.parametrize("colour", ["wsgi", "asgi"])
+def test_every_action_asks_says_what_it_will_touch_and_is_audited_with_the_actor(shop: Shop, colour: str) -> None:
+    def refuse() -> None:
+        raise Fatal("no such card")
+
+    @shop.hf.workflow(queue="runs")
+    async def breaks(run: Run) -> None:
+        await run.step(refuse)
+
+    shop.hf.cancel(kind="encode")
+    breaks.start(id="broken")
+    run_due(shop.hf, raise_errors=False)
+    shop.ship.using(key="order:7").enqueue(order_id=7)
+    client, store = Client(board(shop), colour), shop.hf.store
+    first, second, *_ = store.run(admin.list_jobs(admin.Filter(states=("pending",), queue="reports")))
+    names = {"first": first.id, "second": second.id}
+    assert set(ALL_DEEDS) == set(DEEDS)
+    for name, (fields, told) in ALL_DEEDS.items():
+        said = {field: names.get(value, value) for field, value in fields.items()}
+        before = actions(shop)
+        preview = client.get(f"/ask/{name}?{urlencode(said)}")
+        assert preview.status == 200, name
+        assert said.get("key", next(iter(said.values()))).removeprefix("kind:") in preview.page.words, name
+        assert actions(shop) == before, f"{name} did something before somebody said yes"
+        done = client.submit(preview.page.form(f"/do/{name}"), **said)
+        assert done.status == 200, done.page.words
+        assert set((Counter(actions(shop)) - Counter(before)).elements()) == {(told, "ada")}, name
+
+
+def test_every_action_of_a_page_asks_first(shop: Shop) -> None:
+    for path in (path for path in WORDS if not path.startswith("/ask")):
+        page = Client(board(shop)).get(path).page
+        assert not [form.action for form in page.forms if "/do/" in form.action], path
+        assert all(leads.startswith("/ask/") for leads in page.attribute("formaction")), path
 
 
 def test_every_action_is_in_the_guide() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from holdfast import admin
+from holdfast.observe import Depth, Figures, Folded
 from tests.dashboard.browser import browser, serious, served
 from tests.dashboard.conftest import ALL, READ, board
 from tests.dashboard.ground import Shop
@@ -182,6 +184,22 @@ def test_charts_are_drawn_in_the_colours_of_the_theme(shop: Shop, screen: Any) -
         assert screen.locator(".uplot").count() == screen.locator(".chart").count()
         screen.keyboard.press("t")
         _until_drawn(screen, lambda points: points > 20)
+
+
+def test_a_name_in_a_chart_is_text(shop: Shop, screen: Any) -> None:
+    """CVE-2021-30151: Sidekiq's page ran the name of a queue."""
+    name = "<img src=x onerror=alert(1)>"
+    shop.hf.store.now = datetime.now(UTC) - timedelta(minutes=1)
+    shop.note(Folded({(name, "act"): Figures({"done": 1})}, {name: Depth(50, oldest=99.0)}))
+    shop.hf.store.now = None
+    with served(board(shop)) as address:
+        screen.goto(f"{address}/?period=2m")
+        screen.wait_for_selector(".uplot canvas")
+        assert name in screen.locator(".u-legend .u-label").all_text_contents()
+        assert screen.locator("main img").count() == 0
+        screen.keyboard.press("r")
+        screen.wait_for_timeout(300)
+        assert screen.locator("main img").count() == 0
 
 
 def _until_drawn(screen: Any, are_right: Callable[[int], bool]) -> list[int]:

@@ -15,6 +15,7 @@ from holdfast import Holdfast, admin
 from holdfast.dashboard.pages import runs
 from holdfast.dashboard.visit import Visit
 from holdfast.runs import RunView
+from holdfast.worker import registry
 from tests.dashboard.client import Client, Page
 from tests.dashboard.conftest import ALL, READ, board
 from tests.dashboard.ground import SECRET, TRACE, Shop
@@ -110,6 +111,25 @@ def test_pages_of_jobs_follow_each_other_without_gaps(shop: Shop) -> None:
     every = [job.id for job in shop.hf.store.run(admin.list_jobs(limit=1000))]
     assert seen == every
     assert len(every) > 50
+
+
+@pytest.mark.parametrize("path, prefix", [("/runs", "run-"), ("/outbox", "delivery-")])
+def test_pages_of_a_list_leave_nothing_out_and_show_nothing_twice(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, path: str, prefix: str
+) -> None:
+    def rows(page: Page) -> list[str]:
+        return [name for name in page.attribute("id") if name.startswith(prefix)]
+
+    client, seen, pages = Client(board(shop)), list[str](), 0
+    whole = rows(client.get(path).page)
+    monkeypatch.setattr(f"holdfast.dashboard.pages{path.replace('/', '.')}.ROWS", 2)
+    while path:
+        page = client.get(path).page
+        seen, pages = seen + rows(page), pages + 1
+        path = next((str(said["href"]) for tag, said in page.elements if said.get("rel") == "next"), "")
+    assert seen[: len(whole)] == whole
+    assert len(set(seen)) == len(seen)
+    assert pages > 1
 
 
 def test_a_search_that_cannot_be_read_says_what_to_write(empty: Shop) -> None:
@@ -236,3 +256,18 @@ def test_somebody_who_is_woken_reads_the_cause_first_and_which_queue_is_behind(e
     assert "in mail" in page.of("strong")
     checks = [text for text in page.of("span") if text in ("workers", "lag")]
     assert checks == ["workers", "lag"]
+
+
+def test_the_overview_finds_work_of_a_kind_that_no_live_worker_handles(empty: Shop) -> None:
+    empty.hf.store.run(registry.beat("web1-1", '{"queues": ["mail", "runs"], "kinds": ["remind", "fulfil@1"]}'))
+    empty.remind.enqueue(order_id=1)
+    empty.fulfil.start(order_id=1, id="order-1")
+    told = Client(board(empty)).get("/").page.words
+    assert "no live worker" not in told
+    empty.send_receipt.enqueue(order_id=1)
+    told = Client(board(empty)).get("/").page.words
+    assert "queue mail: 1 due of kind send_receipt" in told
+    assert "no live worker handles that kind" in told
+    empty.hf.store.run(registry.beat("web1-1", '{"queues": ["mail", "runs"], "kinds": ["send_receipt"]}'))
+    told = Client(board(empty)).get("/").page.words
+    assert "1 run of fulfil@1, 1 of them due, and no live worker serves that version" in told

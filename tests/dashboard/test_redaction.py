@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import admin
+from holdfast import Job, Run, admin
 from holdfast.dashboard.redaction import DEEPEST, HIDDEN, Redaction, Where
+from holdfast.testing.inline import run_due
 from tests.dashboard.client import Client
 from tests.dashboard.conftest import board
-from tests.dashboard.ground import Shop
+from tests.dashboard.ground import SECRET, Shop
 
 
 @pytest.mark.parametrize(
@@ -103,3 +104,43 @@ def test_pages_hide_what_the_application_says(shop: Shop) -> None:
     assert "KEY" in page
     assert "Ada" not in page
     assert f"&#34;order_id&#34;: &#34;{HIDDEN}&#34;" in page
+
+
+def test_what_is_hidden_of_an_event_is_hidden_in_lists_too(shop: Shop) -> None:
+    def redact(where: Where, value: Any) -> Any:
+        return "SUBJECT" if where == ("payload", "subject") else value
+
+    page = Client(board(shop, redact=redact)).get("/outbox")
+    assert "SUBJECT" in page.page.words
+    assert "order:1" not in page.page.words
+
+
+def test_secrets_in_every_place_that_a_job_or_a_run_has_are_hidden(empty: Shop) -> None:
+    hf = empty.hf
+
+    @hf.job
+    def note(job: Job, data: dict[str, Any]) -> dict[str, Any]:
+        job.progress({"cookie": SECRET})
+        return {"deep": [{"api_key": SECRET}]}
+
+    def charge() -> dict[str, str]:
+        return {"card_number": SECRET}
+
+    @hf.workflow(queue="runs")
+    async def pay(run: Run) -> dict[str, str]:
+        run.set("session_id", SECRET)
+        return await run.step(charge)
+
+    made = note.using(headers={"authorization": f"Bearer {SECRET}"}).enqueue(data={"list": [{"password": SECRET}]})
+    pay.start(id="order-1")
+    run_due(hf)
+    client = Client(board(empty))
+    for path, places in (
+        (f"/job?id={made.id}", ("payload", "result", "headers", "progress")),
+        ("/run?id=order-1", ("charge", "session_id")),
+    ):
+        page = client.get(path)
+        for place in places:
+            assert place in page.page.words, f"{path} does not show {place}"
+        assert page.text.count(HIDDEN) >= len(places)
+        assert SECRET not in page.text

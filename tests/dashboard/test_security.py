@@ -5,20 +5,25 @@ import base64
 import inspect
 import io
 import time
+import tracemalloc
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from holdfast import Holdfast, admin
+from holdfast import Holdfast, Run, admin
 from holdfast.dashboard import ACTIONS, Access, Dashboard, Request, by_password, by_token
 from holdfast.dashboard.actions import DEEDS
+from holdfast.dashboard.assets import NAMES, address
 from holdfast.dashboard.routes import PAGES
 from holdfast.errors import ConfigError, DatabaseUnavailable
+from holdfast.observe import Depth, Figures, Folded
 from holdfast.testing.inline import run_due
 from tests.dashboard.client import Client
 from tests.dashboard.conftest import ALL, READ, board
 from tests.dashboard.ground import SECRET, Shop
+from tests.dashboard.test_pages import WORDS
+from tests.servers import Postgres
 
 NASTY = "<script>alert(1)</script>"
 PASSWORD = "correct horse battery"
@@ -63,10 +68,12 @@ def test_every_path_asks_the_access_rule(empty: Shop) -> None:
         return READ
 
     client = Client(board(empty, rule))
-    paths = every_path()
-    for path in paths:
-        client.get(path)
-    assert asked == paths
+    paths = [*every_path(), *(f"/{address(name)}" for name in NAMES)]
+    for ask in (client.get, client.post):
+        asked.clear()
+        for path in paths:
+            ask(path)
+        assert asked == paths
 
 
 @pytest.mark.parametrize(
@@ -303,6 +310,28 @@ async def _cut_short(made: Dashboard, cut: bytes, headers: dict[str, str]) -> in
     return int(sent[0]["status"])
 
 
+def test_a_database_user_that_may_only_select_is_enough_to_look_and_can_do_nothing(
+    postgres: Postgres, pg_url: str
+) -> None:
+    shop, name = Shop(pg_url), pg_url.rpartition("/")[2]
+    shop.fill()
+    shop.write_history(5)
+    role = f"viewer_of_{name}"
+    postgres.execute(f"create role {role} login")
+    postgres.execute(f"grant select on all tables in schema public to {role}", name)
+    try:
+        with Holdfast(pg_url.replace("postgres@", f"{role}@")) as hf:
+            client = Client(hf.dashboard(access=lambda _request: ALL))
+            for path in (path for path in WORDS if not path.startswith("/ask")):
+                assert client.get(path).status == 200, path
+            assert client.post("/do/pause", {"queue": "mail"}).status >= 400
+        assert not [one for one in shop.hf.pauses() if one.name == "mail"]
+    finally:
+        shop.hf.close()
+        postgres.execute(f"drop owned by {role}", name)
+        postgres.execute(f"drop role {role}")
+
+
 # What is shown
 
 
@@ -357,6 +386,42 @@ def test_nothing_that_is_stored_becomes_markup(sqlite_url: str) -> None:
     shop.hf.close()
 
 
+def test_nothing_that_runs_events_and_other_programs_have_stored_becomes_markup(empty: Shop) -> None:
+    hf = empty.hf
+
+    def note() -> str:
+        return NASTY
+
+    @hf.workflow(queue="runs")
+    async def nasty(run: Run) -> None:
+        run.set("stage", NASTY)
+        await run.step(note)
+        await run.signal("approved")
+
+    nasty.start(id=NASTY)
+    hf.publish("order.failed", {"text": NASTY}, subject=NASTY, key=NASTY)
+    run_due(hf, raise_errors=False)
+    assert empty.pdo is not None
+    empty.pdo.create_schema()
+    empty.pdo.publish("shop.mail", {"to": NASTY})
+    empty.note(Folded({(NASTY, NASTY): Figures({"done": 1})}, {NASTY: Depth(5, oldest=9.0)}))
+    client = Client(board(empty))
+    [row] = [name for name in client.get("/jobs?store=pdo:jobs").page.attribute("id") if name.startswith("row-")]
+    run = quote(NASTY)
+    for path in (
+        "/",
+        "/runs",
+        f"/run?id={run}",
+        f"/ask/signal-run?id={run}",
+        "/outbox",
+        f"/job?id={row.removeprefix('row-')}&store=pdo:jobs",
+    ):
+        answer = client.get(path)
+        assert answer.status == 200, answer.text
+        assert "<script>alert" not in answer.text, path
+        assert "&lt;script&gt;alert" in answer.text, path
+
+
 def test_a_return_address_is_always_one_of_ours(shop: Shop) -> None:
     """CVE-2022-43982: a link of ours that leads elsewhere."""
     client = Client(board(shop))
@@ -397,6 +462,36 @@ def test_no_text_makes_it_allocate_gigabytes_or_take_long(empty: Shop) -> None:
         == 413
     )
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "0-99999999999 * * * *",
+        "*/99999999999 * * * *",
+        "0-59/0 * * * *",
+        "9" * 50_000 + " * * * *",
+        ",".join(["0-59"] * 20_000) + " * 30 2 *",
+        "* * * * 1#99999999999",
+        "0 0 30 2 *",
+        "@every 1ns",
+    ],
+    ids=["range", "step", "no step", "digits", "list", "weekday", "never", "macro"],
+)
+def test_no_stored_cron_text_makes_a_page_allocate_gigabytes(empty: Shop, cron: str) -> None:
+    """Oban Web 2.12.5: a cron text did. No page takes one from people; what a row has is read, or told as unknown."""
+    empty.hf.sync_schedules()
+    with empty.hf.store.link() as link:
+        link.raw.execute("update holdfast_schedules set cron = ? where name = 'nightly'", (cron,))
+    client = Client(board(empty))
+    client.get("/schedules")
+    tracemalloc.start()
+    try:
+        for path in ("/schedules", "/", "/ask/trigger?name=nightly"):
+            assert client.get(path).status == 200, path
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_every_answer_has_the_headers_that_keep_a_page_to_itself(shop: Shop) -> None:

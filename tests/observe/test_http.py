@@ -11,14 +11,23 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from holdfast import observe
+from holdfast.cli.metrics import FRESH_SECONDS, page_of
+from holdfast.flow import Steps, flow
+from holdfast.observe import Depth, Folded
+from holdfast.observe.keeping import SAMPLER
 from holdfast.store import Store, migrate
-from holdfast.worker import monitor, monitor_http
+from holdfast.worker import Worker, monitor, monitor_http
+from holdfast.worker.rounds.beat import Beat
+from tests.proxy import Proxy
 from tests.servers import free_port
+from tests.worker.stage import Stage
 
 APP = """
 import os, time
@@ -261,9 +270,71 @@ def test_the_fleet_is_printed_and_served(place: Path) -> None:
             until(lambda: get(port, "/metrics")[0] == 200)
             assert value(get(port, "/metrics")[1], 'holdfast_queue_due{queue="default"}') == 2
             assert get(port, "/readyz")[0] == 200
-            (place / "shop.db").rename(place / "away.db")
         finally:
             serving.kill()
+
+
+@flow
+def sampled(due: int) -> Steps[None]:
+    """Write what a worker would have seen in the queues."""
+    yield from observe.add(SAMPLER, Folded(depths={"default": Depth(due, oldest=12.5)}))
+
+
+def test_the_fleet_is_told_by_what_a_worker_has_sampled_while_that_is_fresh(place: Path) -> None:
+    enqueue(place, "greet", "name='Ada'")
+    with closing(Store(f"sqlite:///{place / 'shop.db'}")) as store:
+        store.now = datetime.now(UTC) - timedelta(seconds=FRESH_SECONDS + 5)
+        store.run(sampled(5))
+        store.now = None
+        assert value(page_of(store), 'holdfast_queue_due{queue="default"}') == 1
+        store.run(sampled(7))
+        page = page_of(store)
+    assert value(page, 'holdfast_queue_due{queue="default"}') == 7
+    assert value(page, 'holdfast_queue_oldest_due_seconds{queue="default"}') == 12.5
+
+
+def test_the_port_of_the_fleet_says_when_there_is_no_database_and_goes_on_after_it(
+    pg_url: str, pg_proxy: Proxy
+) -> None:
+    with closing(Store(pg_url)) as store:
+        store.run(migrate.apply(store.migrations))
+    port, there = free_port(), pg_proxy.target_port
+    code = "from holdfast_probe import main; main()"
+    words = [sys.executable, "-c", code, "metrics", "--url", pg_proxy.url(pg_url), "--http", str(port)]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as serving:
+        try:
+            until(lambda: get(port, "/readyz")[0] == 200)
+            pg_proxy.target_port = free_port()
+            pg_proxy.reset_all()
+            until(lambda: get(port, "/metrics")[0] == 503)
+            assert get(port, "/readyz")[0] == 503
+            assert get(port, "/livez")[0] == 200
+            pg_proxy.target_port = there
+            until(lambda: get(port, "/metrics")[0] == 200)
+            assert get(port, "/readyz")[0] == 200
+        finally:
+            serving.kill()
+
+
+def test_a_worker_without_its_database_is_not_ready_until_it_has_one_again(
+    pg_stage: Stage, pg_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.worker.READY_SECONDS", 2.0)
+    monkeypatch.setattr(Beat, "every_seconds", 0.05)
+    app, there = pg_stage.app(pg_proxy.url(pg_stage.url)), pg_proxy.target_port
+
+    @app.job
+    async def noop() -> None: ...
+
+    async def body(worker: Worker) -> None:
+        await pg_stage.until(lambda: worker.is_ready)
+        pg_proxy.target_port = free_port()
+        pg_proxy.reset_all()
+        await pg_stage.until(lambda: not worker.is_ready)
+        pg_proxy.target_port = there
+        await pg_stage.until(lambda: worker.is_ready)
+
+    pg_stage.work(body, hf=app)
 
 
 NO_DESCRIPTORS = """

@@ -20,6 +20,7 @@ import pytest
 
 from holdfast import Holdfast, Run, events, jobs, logs
 from holdfast.cli.logs import JsonLines, Lines
+from tests.observe.spans import Seen, trace_of
 from tests.observe.test_http import enqueue, place  # noqa: F401 - a fixture
 from tests.worker.stage import Stage
 
@@ -184,6 +185,21 @@ def test_records_of_bulk_handlers_name_the_kind_and_those_of_runs_their_job(stag
     assert (said["job_kind"], said["job_id"]) == ("together", "")
     said = kept.about("step")
     assert (said["job_kind"], bool(said["job_id"])) == ("fulfil@1", True)
+
+
+def test_records_of_a_traced_attempt_have_the_trace_of_its_own_span(stage: Stage, kept: Kept, seen: Seen) -> None:
+    stage.hf.trace(tracer_provider=seen.provider, join="link")
+
+    @stage.hf.job(queue="mail")
+    async def send() -> None:
+        log.info("traced")
+
+    with seen.tracer.start_as_current_span("request"):
+        send.enqueue()
+    stage.work(poll=0.02)
+    said = kept.about("traced")["trace_id"]
+    assert said == f"{trace_of(seen.one('process mail')):032x}"
+    assert said != f"{trace_of(seen.one('request')):032x}"
 
 
 def test_what_the_application_says_of_a_record_stays(kept: Kept) -> None:

@@ -1,17 +1,23 @@
 """What a worker counts and times: each attempt once, by how it ended, and enough of them timed to tell how long."""
 
 import asyncio
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast import Cancel, Continue, Fatal, Job, Retry, Snooze, observe
-from holdfast.observe import Folded, Tallies
+from holdfast.flow import Steps, flow
+from holdfast.observe import Figures, Folded, Tallies
+from holdfast.observe.keeping import ALL_KEPT, MINUTE
 from holdfast.observe.tallies import MOST_TIMED
+from holdfast.store import Store
 from holdfast.values.rows import Finish
 from holdfast.worker import Worker
 from holdfast.worker.rounds import base, sample
+from holdfast.worker.rounds.merge import Merge
 from tests.worker.stage import Stage
 
 
@@ -147,6 +153,32 @@ def test_an_outage_that_is_waited_out_does_not_put_the_next_sample_off(
     asyncio.run(sampling.run())
     assert len(_samples(sqlite_stage)) == 1
     assert sampling.due <= now[0]
+
+
+@flow
+def counted(done: int) -> Steps[None]:
+    yield from observe.add("w0", Folded({("mail", "act"): Figures({"done": done})}))
+
+
+def test_a_worker_merges_what_is_old_and_deletes_what_is_older(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Merge, "every_seconds", 0.05)
+    now, long_ago = datetime.now(UTC), timedelta(seconds=ALL_KEPT + 7200)
+    for ago in (long_ago, timedelta(minutes=10), timedelta(minutes=10)):
+        with closing(Store(stage.url)) as store:
+            store.now = now - ago
+            store.run(counted(2))
+    old = int((now - timedelta(minutes=5)).timestamp())
+
+    @stage.hf.job
+    async def noop() -> None: ...
+
+    async def body(worker: Worker) -> None:
+        # The oldest is merged twice, and then deleted; of the others one row is left.
+        query = "select span from holdfast_stats where slot < ?"
+        await stage.until(lambda: [int(span) for [span] in stage.sql(query, old)] == [MINUTE])
+
+    stage.work(body)
+    assert stage.run(observe.history(3600)).figures(kind="act").ended == {"done": 4}
 
 
 def ended(tally: Any, took: float, outcome: Any = "done") -> Any:

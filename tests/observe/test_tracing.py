@@ -26,9 +26,11 @@ from tests.worker.stage import Stage
 
 def test_an_attempt_is_below_the_span_that_enqueued_it_and_its_own_work_below_that(stage: Stage, seen: Seen) -> None:
     stage.hf.trace(tracer_provider=seen.provider)
+    workers: list[str] = []
 
     @stage.hf.job(queue="mail")
-    async def send(n: int) -> None:
+    async def send(n: int, job: Job) -> None:
+        workers.append(job.worker)
         with seen.tracer.start_as_current_span("query"):
             await asyncio.sleep(0)
 
@@ -46,6 +48,7 @@ def test_an_attempt_is_below_the_span_that_enqueued_it_and_its_own_work_below_th
     assert said["messaging.destination.name"] == "mail"
     assert said["messaging.operation.type"] == said["messaging.operation.name"] == "process"
     assert said["messaging.message.id"] == job.id
+    assert [said["messaging.client.id"]] == workers
     assert (said["holdfast.job.kind"], said["holdfast.job.attempt"], said["holdfast.outcome"]) == ("send", 1, "done")
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +22,7 @@ from holdfast.store import Shards
 from holdfast.store.standing import ShardView, Standing, absence, standing, views
 from holdfast.values.pauses import Pause
 from holdfast.values.views import DeadGroup, WorkerInfo, plain
-from holdfast.values.words import age, one_line
+from holdfast.values.words import age, one_line, plural
 from holdfast.worker import registry
 from holdfast.worker.registry import status_of
 
@@ -34,6 +35,7 @@ PERIODS = {"2m": 120, "1h": 3_600, "8h": 8 * 3_600, "1d": 86_400, "7d": 7 * 86_4
 NEWEST, USUAL = "2m", "1h"
 FINE_STEP = 10
 LAG_SECONDS = 60.0
+STOPPED_READ = 20
 # Without a shard or a worker every queue is late.
 _CAUSES = ("shards", "workers")
 _WORST = {"problem": 0, "warning": 1, "ok": 2}
@@ -203,7 +205,7 @@ def _examined(setting: Setting) -> Talk[list[Finding]]:
     found: list[Finding] = []
     workers = yield from workers_now(setting)
     alive = [one for one in workers if status_of(one) == "alive"]
-    served = {queue for one in alive for queue in queues_of(one)}
+    served = registry.served(alive)
     shards = setting.store if isinstance(setting.store, Shards) else None
     if shards is not None:
         found += yield from _of_shards(setting, shards, served)
@@ -216,6 +218,7 @@ def _examined(setting: Setting) -> Talk[list[Finding]]:
             seen = [Finding(place.name or "jobs", "warning", f"could not be looked at: {one_line(error)}")]
         found += [Finding(place.name, one.severity, one.seen, one.do) for one in seen] if place.name else seen
     found += _of_workers(workers, alive)
+    found += _of_lines((yield from look(setting.store, admin.list_lines(stopped=True, limit=STOPPED_READ))))
     if shards is None or not (yield from shards_now(setting))[0].away:
         found += yield from look(setting.store, schedules.examine([one.info for one in alive]))
     return found
@@ -239,7 +242,7 @@ def _standing(shards: Shards) -> Talk[list[ShardView]]:
     return views(shards, answers)
 
 
-def _of_shards(setting: Setting, shards: Shards, served: set[str]) -> Talk[list[Finding]]:
+def _of_shards(setting: Setting, shards: Shards, served: Mapping[str, Collection[str]]) -> Talk[list[Finding]]:
     """Examine the jobs of each shard that answers; what is wrong with one alone names it."""
     found: dict[int, list[Finding]] = {}
     stand = yield from shards_now(setting)
@@ -251,6 +254,19 @@ def _of_shards(setting: Setting, shards: Shards, served: set[str]) -> Talk[list[
         except StoreError as error:
             found[number] = [Finding("jobs", "warning", f"could not be looked at: {one_line(error)}")]
     return [*how_they_stand(stand), *merging.findings_by_shard(found)]
+
+
+def _of_lines(stopped: Sequence[admin.LineView]) -> list[Finding]:
+    """Tell of lines that stand still; their keys are told on the pages of queues, as far as they may be seen."""
+    if not stopped:
+        return []
+    first = stopped[0]
+    count = f"{STOPPED_READ} or more lines" if len(stopped) == STOPPED_READ else plural(len(stopped), "line")
+    count += " stands still" if len(stopped) == 1 else " stand still"
+    why = "for a dead letter" if first.stopped_for else "by hand"
+    seen = f"{count}; the first is of queue {first.queue}, stopped {why}, with {first.waiting:,} waiting"
+    do = "replay or discard what stopped it, or start the line: `holdfast lines list --stopped` names them"
+    return [Finding("queues", "warning", seen, do)]
 
 
 def _of_workers(workers: list[WorkerInfo], alive: list[WorkerInfo]) -> list[Finding]:

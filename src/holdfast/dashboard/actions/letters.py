@@ -97,7 +97,8 @@ def discard(visit: Visit) -> Talk[Outcome]:
     fields = [*again(visit), ("as_of", visit.said.one("as_of")), ("total", str(total)), ("done", str(done))]
     more = bool(gone) and (cut or done < total)
     said_so = f"{plural(done, 'dead letter')} discarded"
-    return Outcome(said_so, [], _links(visit, place, wanted), fields if more else None, done, None if cut else total)
+    links = [_back_to_letters(visit, place)]
+    return Outcome(said_so, [], links, fields if more else None, done, None if cut else total)
 
 
 def _is_cut(place: Place, total: int) -> bool:
@@ -117,4 +118,8 @@ def _links(visit: Visit, place: Place, wanted: Wanted) -> Pairs:
     elif not place.name:
         search = said(queue=wanted.queue, kind=wanted.kind, id=",".join(wanted.ids) or None)
         links.append(("Watch them run", visit.link("jobs", q=search)))
-    return [*links, ("Dead letters", visit.link("dead", store=place.name))]
+    return [*links, _back_to_letters(visit, place)]
+
+
+def _back_to_letters(visit: Visit, place: Place) -> tuple[str, str]:
+    return "Dead letters", visit.link("dead", store=place.name)
