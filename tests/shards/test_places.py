@@ -137,6 +137,28 @@ def test_an_id_without_a_shard_is_looked_for_in_all_of_them(hf: Holdfast) -> Non
     alone.close()
 
 
+def test_the_result_of_an_id_without_a_shard_is_found(files: Callable[..., Holdfast]) -> None:
+    hf = files()
+
+    @hf.job
+    async def send(n: int) -> int:
+        return n * 2
+
+    with Holdfast(hf.stores.ours[2].url) as alone:
+        old = alone.enqueue("send", {"n": 4}, check=False)
+
+    async def scene() -> Any:
+        async with hf.worker(poll=0.05):
+            answer = await hf.aresult(old, 60)
+        await hf.aclose()
+        return answer
+
+    assert asyncio.run(scene()) == 8
+    assert hf.result(old, 0) == 8
+    with pytest.raises(JobNotFound):
+        hf.result(old.id.replace("0", "1"), 0)
+
+
 def test_shards_keep_their_order(make: Callable[..., Holdfast]) -> None:
     first = make()
     if first.shards is None or first.shards.one_place:
