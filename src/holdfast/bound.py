@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, Conflict
+from holdfast.jobs.source import JobsSource
+from holdfast.life.source import Source
 from holdfast.values.debounce import throttle_scope
 from holdfast.values.expires import EXPIRES_HEADER
 from holdfast.values.ids import bucket, next_id
 from holdfast.values.options import EnqueueOptions, HandlerOptions, header_map
 from holdfast.values.payload import decode_value, encode_value
-from holdfast.values.rows import AFTER_HEADER, BATCH_HEADER, CHAIN_HEADER, CONTINUES_HEADER, NewJob
+from holdfast.values.rows import AFTER_HEADER, BATCH_HEADER, CHAIN_HEADER, CONTINUES_HEADER, Lease, NewJob
 
 
 class Bound(NamedTuple):
@@ -118,6 +120,18 @@ def continuing(job: Bound, parent: str, headers: str | None) -> NewJob:
     chain = {CONTINUES_HEADER: parent, CHAIN_HEADER: inherited.get(CHAIN_HEADER, parent)}
     passed_on = {name: value for name, value in inherited.items() if not name.startswith("holdfast-")}
     return job.new_job(next_id(parent))._replace(headers=_json(passed_on | own | chain))
+
+
+def following(job: Bound, held: Lease, source: Source) -> NewJob:
+    """Make the row of a job that continues a held one.
+
+    Raises: Conflict for tables that know no chains; ConfigError for a job that belongs to another shard.
+    """
+    if not source.ours:
+        raise Conflict(f"Jobs of {source.name} cannot be continued: their tables know no chains.")
+    if isinstance(source, JobsSource) and source.check_next is not None:
+        source.check_next(held, job.like)
+    return continuing(job, held.job_id, held.headers)
 
 
 def member_of(job: Bound, batch: str, job_id: str) -> NewJob:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast import chains, jobs
-from holdfast.bound import Bound, continuing, plain_bound
+from holdfast.bound import Bound, following, plain_bound
 from holdfast.chains import Parents
 from holdfast.errors import (
     Conflict,
@@ -230,11 +230,7 @@ class Job:
         return self._source.complete(completion, self._worker)
 
     def _then(self) -> NewJob | None:
-        if self.following is None:
-            return None
-        if not self._source.ours:
-            raise Conflict(f"Jobs of {self._source.name} cannot be continued: their tables know no chains.")
-        return continuing(self.following, self.id, self.lease.headers)
+        return None if self.following is None else following(self.following, self.lease, self._source)
 
     @contextmanager
     def _while_completing(self) -> Iterator[None]:

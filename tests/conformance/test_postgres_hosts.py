@@ -191,6 +191,7 @@ def test_both_drivers_read_the_settings_alike(colour: Colour, pg_url: str, postg
         ("postgresql://a,b/shop?target_session_attrs=master", "target_session_attrs must be one of any, read-write"),
         ("postgresql://a/shop?target_session_attrs=", "target_session_attrs must be one of any, read-write"),
         ("postgresql://a,b/shop?tcp_user_timeout=soon", "tcp_user_timeout must be a whole number"),
+        ("postgresql://a/shop?connect_timeout=2.5", "connect_timeout must be a whole number"),
         (
             "postgresql://a,b/shop?hostaddr=10.0.0.1,10.0.0.2",
             "hostaddr is for libpq alone; name the address as the host",
@@ -201,6 +202,14 @@ def test_a_url_whose_hosts_cannot_be_told_is_refused_at_once(url: str, rule: str
     for said in ({"url": url}, {"url": "postgresql://a/shop", "listen_url": url}):
         with pytest.raises(ConfigError, match=f"^{list(said)[-1]}: .*{rule}"):
             Holdfast(**said)
+
+
+def test_a_url_says_how_long_a_connection_to_its_server_may_take(colour: Colour) -> None:
+    """As it does for libpq; the setting of all databases is left to what says nothing."""
+    with socket.create_server((HOST, 0)) as deaf:
+        url = f"postgresql://postgres@{HOST}:{deaf.getsockname()[1]}/shop?connect_timeout=1"
+        with pytest.raises(DatabaseUnavailable):
+            colour(Store(url, connect_timeout(86_400)), migrate.version())
 
 
 def test_the_host_that_answered_last_is_tried_first() -> None:

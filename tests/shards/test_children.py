@@ -93,3 +93,27 @@ def test_an_id_is_one_run_with_any_key(files: Callable[..., Holdfast]) -> None:
         assert (again.created, again.get().job_id) == (False, first.get().job_id)
         with pytest.raises(Conflict, match="other arguments"):
             ship.using(key=key_in(hf, shard)).start(2, id="order-1")
+
+
+def test_a_child_whose_queue_is_kept_in_another_shard_is_refused(
+    files: Callable[..., Holdfast], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each shard would allow the whole limit."""
+    hf = files()
+    hf.queue("ship", concurrency=1)
+    shipped: list[str] = []
+
+    @hf.workflow(queue="ship")
+    async def ship(run: Run) -> None:
+        shipped.append(run.id)
+
+    @hf.workflow
+    async def fulfil(run: Run) -> None:
+        await run.child(ship)
+
+    home = hf.shard_of("ship")
+    parents = [fulfil.start(id=key_in(hf, shard, "order")) for shard in range(3)]
+    work(hf, lambda: {one.get().status for one in parents} == {"done", "stuck"})
+    assert [one.get().status for one in parents] == ["done" if n == home else "stuck" for n in range(3)]
+    assert shipped == [f"{parents[home].id}/ship"]
+    assert f"goes to the queue ship, which is kept in shard {home} because it has limits" in caplog.text

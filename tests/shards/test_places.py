@@ -9,7 +9,7 @@ import pytest
 from holdfast import Debounce, Enqueued, Holdfast
 from holdfast.errors import ConfigError, Conflict, JobNotFound
 from holdfast.values.shards import stamp_of
-from tests.shards.stage import COUNT, count_in, key_in
+from tests.shards.stage import COUNT, count_in, key_in, shards
 
 
 def shard_of(added: Enqueued) -> int:
@@ -137,6 +137,28 @@ def test_an_id_without_a_shard_is_looked_for_in_all_of_them(hf: Holdfast) -> Non
     alone.close()
 
 
+def test_the_result_of_an_id_without_a_shard_is_found(files: Callable[..., Holdfast]) -> None:
+    hf = files()
+
+    @hf.job
+    async def send(n: int) -> int:
+        return n * 2
+
+    with Holdfast(hf.stores.ours[2].url) as alone:
+        old = alone.enqueue("send", {"n": 4}, check=False)
+
+    async def scene() -> Any:
+        async with hf.worker(poll=0.05):
+            answer = await hf.aresult(old, 60)
+        await hf.aclose()
+        return answer
+
+    assert asyncio.run(scene()) == 8
+    assert hf.result(old, 0) == 8
+    with pytest.raises(JobNotFound):
+        hf.result(old.id.replace("0", "1"), 0)
+
+
 def test_shards_keep_their_order(make: Callable[..., Holdfast]) -> None:
     first = make()
     if first.shards is None or first.shards.one_place:
@@ -174,6 +196,7 @@ def test_migrating_twice_changes_nothing(hf: Holdfast) -> None:
         ({"shards": "sqlite:///x.db"}, "list of database URLs"),
         ({"shards": ["sqlite:///x.db", "sqlite:///x.db"]}, "names a database twice"),
         ({"shards": ["sqlite:///x.db"], "url": "sqlite:///y.db"}, "names another database than the first"),
+        ({"shards": ["postgresql://a/shop", "sqlite:///x.db"]}, "databases of one kind"),
         ({"shards": True, "url": "sqlite:///x.db"}, "list of database URLs"),
     ],
 )
@@ -186,3 +209,20 @@ def test_shards_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("HOLDFAST_SHARDS", f"sqlite:///{tmp_path}/a.db sqlite:///{tmp_path}/b.db")
     hf = Holdfast()
     assert [store.url for store in hf.stores.ours] == [f"sqlite:///{tmp_path}/{name}.db" for name in "ab"]
+
+
+def test_each_server_is_listened_to_at_its_own_address(request: pytest.FixtureRequest) -> None:
+    with shards("databases", request) as make:
+        urls = [store.url for store in make().stores.ours]
+        hf = make(listen_url=" ".join(urls))
+        assert [store.options.listen_url for store in hf.stores.ours] == urls
+        assert all(store.echo(5.0).heard for store in hf.stores.ours)
+        with pytest.raises(ConfigError, match="listen_url: must name an address for each of 3 shards"):
+            make(listen_url=urls[0])
+
+
+def test_a_host_may_have_the_name_of_a_database() -> None:
+    with Holdfast(shards=["postgresql://a,postgres:5432/shop", "postgresql://b/shop"]) as hf:
+        assert len(hf.stores.ours) == 2
+    with pytest.raises(ConfigError, match="commas between URLs"):
+        Holdfast(shards=["postgresql://a/shop,postgresql://b/shop"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 from holdfast import admin
@@ -12,9 +13,10 @@ from holdfast.errors import ConfigError, JobNotFound, StoreError, WouldBlock
 from holdfast.values.ids import parse_id
 from holdfast.values.retry import Duration, seconds
 from holdfast.values.rows import Enqueued
+from holdfast.values.shards import stamp_of
 from holdfast.values.spelling import spelt
 from holdfast.values.views import JobView
-from holdfast.waits import TooLong, final, value_of
+from holdfast.waits import ShardWaits, TooLong, Waits, final, value_of
 
 T = TypeVar("T")
 # How long a look at why a job has not ended may take, on top of the time of the one who waited.
@@ -61,7 +63,7 @@ class Results(Schedules):
         if limit != 0 and _loop_runs():
             raise WouldBlock("hf.result()", "await hf.aresult()")
         try:
-            answer = self.context.waits.wait(job_id, limit)
+            answer = self._waits_of(job_id).wait(job_id, limit)
         except TooLong as error:
             answer = self._late(job_id, limit, error)
         return value_of(answer, type)
@@ -77,10 +79,27 @@ class Results(Schedules):
         """The async twin of `result`; cancelled, it leaves nothing behind."""
         job_id, limit = _id_of(job), _limit(timeout)
         try:
-            answer = await self.context.waits.await_(job_id, limit)
+            answer = await (await self._awaits_of(job_id)).await_(job_id, limit)
         except TooLong as error:
             answer = await self._alate(job_id, limit, error)
         return value_of(answer, type)
+
+    def _waits_of(self, job_id: str) -> Waits | ShardWaits:
+        """Return where to wait for a job: in its shard, which an id from before there were shards does not say."""
+        waits = self.context.waits
+        if isinstance(waits, ShardWaits) and stamp_of(job_id) is None:
+            # One that nothing is kept of is told by the first, as before.
+            with suppress(JobNotFound):
+                return waits.at(self.store.run(admin.shard_of(job_id)) or 0)
+        return waits
+
+    async def _awaits_of(self, job_id: str) -> Waits | ShardWaits:
+        """The async twin of `_waits_of`."""
+        waits = self.context.waits
+        if isinstance(waits, ShardWaits) and stamp_of(job_id) is None:
+            with suppress(JobNotFound):
+                return waits.at(await self.store.arun(admin.shard_of(job_id)) or 0)
+        return waits
 
     def _late(self, job_id: str, limit: float | None, error: TooLong) -> JobView:
         """Look once more, and say how the job is. Raises: TimeoutError; what the last look failed with."""

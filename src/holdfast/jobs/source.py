@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast import jobs
@@ -16,7 +16,7 @@ from holdfast.life.source import LearningFlow, Renewed, Settled, Source
 from holdfast.lines import LinedLease
 from holdfast.values.pauses import NOTHING_PAUSED, Paused
 from holdfast.values.queues import QueueSettings
-from holdfast.values.rows import Completion, End, Lease, Park, PutBack, Reaped
+from holdfast.values.rows import Completion, End, Lease, NewJob, Park, PutBack, Reaped
 
 
 class JobsSource:
@@ -44,6 +44,8 @@ class JobsSource:
         self._special = Special(queues, floors=floors)
         # When jobs are due that were put back from here.
         self._due = Due()
+        # With shards: refuses a job that belongs to another one than this, and is to continue a job of here.
+        self.check_next: Callable[[Lease, NewJob], None] | None = None
 
     def own(self, buckets: Sequence[int] | None) -> bool:
         """Prefer the jobs of these buckets from now on; returns whether that is a change."""

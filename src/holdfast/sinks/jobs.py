@@ -28,6 +28,8 @@ class _App(Protocol):
         **options: Unpack[EnqueueKeywords],
     ) -> Any: ...
 
+    async def aby_shard(self, bound: Any) -> Sequence[Sequence[Any]]: ...
+
     async def aenqueue_many(self, bound: Any) -> Sequence[Any]: ...
 
 
@@ -77,22 +79,38 @@ class Jobs:
         return f"Jobs(kind={self._kind!r})"
 
     async def send(self, messages: Sequence[Message]) -> Sequence[Outcome]:
-        """Enqueue the jobs, all in one transaction of the target's database.
+        """Enqueue the jobs, all in one transaction of the target's database, or one in each of its shards.
 
-        Commits: a transaction of its own.
+        Commits: transactions of its own.
         Raises: SinkDown when the database cannot be reached or lacks the tables. A commit whose answer was lost may
         have happened; the repeated enqueue then finds the jobs by the events' ids.
         """
         bound = [self._bound(message) for message in messages]
         self._hold_back(messages, bound)
         ready = [one for one in bound if not isinstance(one, Failed | Refused)]
+        told = await self._enqueued(ready) if ready else {}
+        return [one if isinstance(one, Failed | Refused) else told[id(one)] for one in bound]
+
+    async def _enqueued(self, ready: Sequence[Any]) -> dict[int, Outcome]:
+        """Enqueue bound jobs, those of each shard together, and tell of each by its `id()` what came of it."""
+        told: dict[int, Outcome] = {}
+        away: HoldfastError | None = None
         try:
-            added = iter(await self._app.aenqueue_many(ready) if ready else ())
+            parts = await self._app.aby_shard(ready)
         except (DatabaseUnavailable, SchemaMissing, SchemaMismatch) as error:
             raise SinkDown(Secrets().reason(error)) from error
-        except HoldfastError as error:
-            return [one if isinstance(one, Failed | Refused) else Failed(Secrets().reason(error)) for one in bound]
-        return [one if isinstance(one, Failed | Refused) else Delivered(next(added).id) for one in bound]
+        for part in parts:
+            try:
+                added = await self._app.aenqueue_many(part)
+            except HoldfastError as error:
+                if isinstance(error, DatabaseUnavailable | SchemaMissing | SchemaMismatch):
+                    away = error
+                told |= dict.fromkeys(map(id, part), Failed(Secrets().reason(error)))
+            else:
+                told |= {id(one): Delivered(new.id) for one, new in zip(part, added, strict=True)}
+        if away is not None and not any(isinstance(one, Delivered) for one in told.values()):
+            raise SinkDown(Secrets().reason(away)) from away
+        return told
 
     async def close(self) -> None:
         """Nothing is open that is not the application's."""

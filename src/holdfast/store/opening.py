@@ -16,7 +16,7 @@ from holdfast.store.store import Store
 from holdfast.values.options import StoreOptions
 from holdfast.values.shards import MOST_SHARDS, ShardMap
 
-_SECOND_URL = re.compile(rf",({'|'.join(name for names in SCHEMES.values() for name in names)})(\+\w+)?:")
+_SECOND_URL = re.compile(rf",({'|'.join(name for names in SCHEMES.values() for name in names)})(\+\w+)?://")
 
 
 def said_of_shards(said: int | Sequence[str] | None, url: str | None = None) -> int | list[str] | None:
@@ -54,7 +54,9 @@ def open_shards(url: str | None, said: int | list[str], options: StoreOptions) -
         if url is not None and url != said[0]:
             rule = "names another database than the first of shards=; leave one of the two out"
             raise ConfigError("url", rule, url)
-        stores = [Store(each, options) for each in said]
+        stores = [
+            Store(each, replace(options, listen_url=ear)) for each, ear in zip(said, _ears(said, options), strict=True)
+        ]
         if any(store.in_memory for store in stores):
             raise ConfigError("shards", "cannot be in memory: name files, or leave shards= out", said)
     else:
@@ -63,5 +65,19 @@ def open_shards(url: str | None, said: int | list[str], options: StoreOptions) -
             raise ConfigError("shards", rule, said)
         name = options.schema or options.prefix
         stores = [Store(url, replace(options, schema=f"{name}_{number}")) for number in range(said)]
+    if len(kinds := {store.dialect.name for store in stores}) > 1:
+        rule = "must be databases of one kind: one application speaks to all of them in the same way"
+        raise ConfigError("shards", rule, ", ".join(sorted(kinds)))
     ShardMap.first(len(stores), options.buckets)
     return Shards(stores, one_place=not isinstance(said, list))
+
+
+def _ears(shards: Sequence[str], options: StoreOptions) -> Sequence[str | None]:
+    """Give the address at which each shard is listened to: what one server notifies, no other hears."""
+    if options.listen_url is None or shards[0].partition(":")[0].partition("+")[0] not in SCHEMES["postgres"]:
+        return [options.listen_url] * len(shards)
+    found = options.listen_url.split()
+    if len(found) != len(shards):
+        rule = f"must name an address for each of {len(shards)} shards, in their order and with spaces between them"
+        raise ConfigError("listen_url", rule, len(found))
+    return found

@@ -29,7 +29,7 @@ from holdfast.store.shard_map import StoredMap
 from holdfast.store.store import Store
 from holdfast.store.trips import Asked, Trips, atried, tried, value_of
 from holdfast.values.ids import bucket, new_id, new_ids
-from holdfast.values.rows import NewJob
+from holdfast.values.rows import Lease, NewJob
 from holdfast.values.shards import ShardMap, root_of, stamp_of, stamped
 from holdfast.values.texts import KEY_LENGTH, text
 from holdfast.values.urls import redact
@@ -235,6 +235,26 @@ class Shards(Store):
         self._asked.add(number)
         self._read_at = self._heard_at = time.monotonic()
         return self._map
+
+    def check_next(self, number: int, held: Lease, job: NewJob) -> None:
+        """Raises: ConfigError for a job that is to continue a held one of a shard, and belongs to another shard.
+
+        One that goes by the same name as the held one stays beside it, whoever has that name by now.
+        """
+        place, known = self._goes_by(job), self._map
+        if place is None or place == self._goes_by(held) or known is None:
+            return
+        part = bucket(place, known.buckets)
+        # While a bucket moves, jobs in its new shard wait for what is left in the old one.
+        if number not in (known.owners[part], known.moving.get(part)):
+            rule = (
+                f"belongs to shard {known.owners[part]}, and what continues a job is added in its transaction, in "
+                f"shard {number}: have the handler enqueue it, with an idempotency_key, or give both jobs the same key"
+            )
+            raise ConfigError("queue" if self.in_one(job.queue) else "key", rule, place)
+
+    def _goes_by(self, job: Lease | NewJob) -> str | None:
+        return job.queue if self.in_one(job.queue) else job.key
 
     def is_over(self, number: int) -> bool:
         """Tell whether a shard was drained, so that nothing new is there: nobody needs to wait for it."""

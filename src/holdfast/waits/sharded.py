@@ -29,6 +29,10 @@ class ShardWaits:
         number = stamp_of(job_id) or 0
         return self._shards[number if number < len(self._shards) else 0]
 
+    def at(self, number: int) -> Waits:
+        """Return those who wait for jobs of a shard."""
+        return self._shards[number]
+
     def wait(self, job_id: str, seconds: float | None) -> Answer:
         """Wait for a job on this thread. Raises: TooLong."""
         return self._of(job_id).wait(job_id, seconds)

@@ -6,11 +6,13 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.errors import ConfigError, Conflict, SchemaMismatch, SchemaMissing
 from holdfast.flow import Flow
 from holdfast.handlers import Registration
+from holdfast.jobs.source import JobsSource
 from holdfast.life.source import Source
 from holdfast.resources import Hooks, Resources
 from holdfast.store import Shards, Store
@@ -103,6 +105,9 @@ def branches_of(
     if isinstance(whole, Shards):
         for number, branch in made.items():
             branch.shard = (whole, number)
+            for source in branch.sources:
+                if isinstance(source, JobsSource):
+                    source.check_next = partial(whole.check_next, number)
     return [*made.values(), *(Branch(served, first=False, said=said) for served in beside)]
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 from holdfast import events
-from holdfast.bound import Bound, Continue, continuing
-from holdfast.errors import Conflict, Fatal, LeaseLost, SharedTransactionUndone, StoreError, Unusable
+from holdfast.bound import Bound, Continue, following
+from holdfast.errors import ConfigError, Conflict, Fatal, LeaseLost, SharedTransactionUndone, StoreError, Unusable
 from holdfast.values.expires import expiry_in
 from holdfast.values.failure import ErrorRecord, iso, type_name, words
 from holdfast.values.payload import encode_value
@@ -171,13 +171,13 @@ class Outcomes:
             ends.append(Ended(work, Finish(lease.id, lease.fence, "done", result, None, None, work.keep), None))
         return ends
 
-    def _continued(self, work: Work, following: Bound) -> Ended:
+    def _continued(self, work: Work, job: Bound) -> Ended:
         """End a job as done, and have another one added that continues it."""
-        if not work.source.ours:
-            error = Conflict(f"Jobs of {work.source.name} cannot be continued: their tables know no chains.")
-            return self._again(work, work.handler.options.retry, error)
         lease = work.lease
-        then = continuing(following, lease.job_id, lease.headers)
+        try:
+            then = following(job, lease, work.source)
+        except (Conflict, ConfigError) as error:
+            return self._again(work, work.handler.options.retry, error)
         return Ended(work, Continued(lease.id, lease.fence, then, work.keep), self.done(work, None).event)
 
     def dead(self, work: Work, error: BaseException) -> Ended:

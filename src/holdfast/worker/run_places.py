@@ -9,7 +9,8 @@ from holdfast.flow import Flow
 from holdfast.runs import named
 from holdfast.store import Shards
 from holdfast.store.trips import Asked, Trips, value_of
-from holdfast.values.shards import stamp_of
+from holdfast.values.ids import bucket
+from holdfast.values.shards import ShardMap, stamp_of
 from holdfast.workflows import NewRun
 
 
@@ -18,12 +19,15 @@ def no_doubles(shards: Shards, parent: str, new: Sequence[NewRun]) -> Trips[None
 
     Where the parent is in the shard that its id says, so are they: its tables keep each of them to one. Others are
     looked for before they are started.
-    Raises: Conflict; DatabaseUnavailable, DatabaseBusy where the shard that an id says does not answer.
+    Raises: Conflict, also for a child whose queue is kept in another shard; DatabaseUnavailable, DatabaseBusy where the
+    shard that an id says does not answer.
     """
     here = stamp_of(parent) or 0
     yield from shards.within(None)
     known = shards.known
     assert known is not None  # noqa: S101 - it was read above
+    for one in new:
+        _check_queue(shards, known, here, one)
     homes = {one.key: shards.order(known, one.key)[0] for one in new}
     strays = {(one.key, one.workflow) for one in new if homes[one.key] != here}
     if not strays:
@@ -42,3 +46,15 @@ def no_doubles(shards: Shards, parent: str, new: Sequence[NewRun]) -> Trips[None
                         f"is in shard {here}: its child cannot have that id, too. Give the child another name=, or the "
                         "other one another id."
                     )
+
+
+def _check_queue(shards: Shards, known: ShardMap, here: int, child: NewRun) -> None:
+    """Raises: Conflict for a child whose queue is kept in another shard: here its limit would count once more."""
+    queue = child.job.queue
+    part = bucket(queue, known.buckets)
+    if shards.in_one(queue) and here not in (known.owners[part], known.moving.get(part)):
+        raise Conflict(
+            f"Child {child.key} of {child.workflow} goes to the queue {queue}, which is kept in shard "
+            f"{known.owners[part]} because it has limits, and this run is in shard {here}, as its children are. Say "
+            f'hf.queue({queue!r}, across="split", …), or let a step start that run by itself.'
+        )

@@ -38,7 +38,7 @@ def connect(url: str, options: StoreOptions, hosts: Hosts) -> Any:
             raw = psycopg.connect(
                 at.written("postgresql"),
                 autocommit=True,
-                connect_timeout=max(1, int(options.connect_timeout)),
+                connect_timeout=max(1, int(_patience(at, options))),
                 prepare_threshold=5 if options.prepare else None,
                 application_name="holdfast",
                 # A database in SQL_ASCII, or PGCLIENTENCODING, would have psycopg read and write texts in other ways.
@@ -65,7 +65,7 @@ async def aconnect(url: str, options: StoreOptions, hosts: Hosts, name: str) -> 
         try:
             raw = await asyncpg.connect(
                 replace(at, query=query).written("postgresql"),
-                timeout=options.connect_timeout,
+                timeout=_patience(at, options),
                 statement_cache_size=200 if options.prepare else 0,
                 max_cached_statement_lifetime=PLANS_LIVE,
                 connection_class=async_class(),
@@ -78,6 +78,11 @@ async def aconnect(url: str, options: StoreOptions, hosts: Hosts, name: str) -> 
             watch(raw._transport.get_extra_info("socket"), at)
             return raw
     raise search.in_vain()
+
+
+def _patience(at: urls.Url, options: StoreOptions) -> float:
+    """Give the seconds that a connection may take: the URL's, where it says some: they are about that server."""
+    return int(at.query.get("connect_timeout") or 0) or options.connect_timeout
 
 
 def watch(link: Any, at: urls.Url) -> None:

@@ -33,7 +33,14 @@ _ONLY_ONE_IS = ("read-write", "primary")
 # For how long a host that gave no answer is tried after the others.
 SILENT_SECONDS = 60.0
 _SESSIONS = ("any", "read-write", "read-only", "primary", "standby", "prefer-standby")
-_NUMBERS = ("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout")
+_NUMBERS = (
+    "connect_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "tcp_user_timeout",
+)
 
 Translate = Callable[[BaseException], HoldfastError | None]
 
