@@ -1,7 +1,9 @@
 """Ids by their beginnings, and what a list shows in a narrow terminal."""
 
+import inspect
 import io
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,7 +14,8 @@ from rich.console import Console
 from holdfast import Retry, admin
 from holdfast.bench.measure import Size
 from holdfast.bench.studies import Scale
-from holdfast.cli import main
+from holdfast.cli import main, runs
+from holdfast.cli import outbox as outbox_commands
 from holdfast.cli.jobs import job_table
 from holdfast.cli.render import Column, beginnings, write_table
 from holdfast.demo import outbox, story
@@ -20,6 +23,7 @@ from holdfast.store import Store
 from holdfast.values.expires import EXPIRES_HEADER
 from holdfast.values.ids import id_beginning
 from holdfast.values.options import HandlerOptions, StoreOptions
+from holdfast.worker import Worker
 from tests.cli.conftest import Run, add, kill, lines
 from tests.cli.test_usage import commands
 
@@ -144,6 +148,23 @@ def test_jobs_at_80_columns_say_how_they_failed_and_what_is_not_shown(
     )
 
 
+def drawn_at_80_columns(columns: Sequence[Column], *rows: Sequence[str]) -> list[str]:
+    drawn = io.StringIO()
+    write_table(Console(file=drawn, width=80), columns, rows)
+    return drawn.getvalue().splitlines()
+
+
+def test_runs_and_deliveries_at_80_columns_say_what_they_are() -> None:
+    run = (EARLY, "fulfil_an_order@2", "waiting", "signal:payment", "2026-05-01 14:30:00+02:00")
+    heads, _, line, note = drawn_at_80_columns(runs._COLUMNS, run)
+    assert (heads.split(), line.split()) == (["run", "kind", "status", "waits", "for"], list(run[:4]))
+    assert note.startswith("not shown for want of room: started;")
+    delivery = (EARLY, "order.paid", "orders", "pending", "3", "3 m 12 s ago", "ConnectionError: the broker is away")
+    _, _, line, *_ = drawn_at_80_columns(outbox_commands.COLUMNS, delivery)
+    assert line.split()[:4] == [EARLY[:13], "order.paid", "orders", "pending"]
+    assert "ConnectionE" in line
+
+
 def test_a_list_says_when_a_job_runs_next_and_how_it_failed_last(run: Run, app: str, store: Store) -> None:
     run("enqueue", app, "greet", "name=Ada", "--delay", "90m")
     kill(store)
@@ -209,4 +230,8 @@ def test_help_tells_the_defaults_that_the_code_has() -> None:
         assert told[command, "--priority"] == [f"the handler's, or {handler.priority}"]
         assert told[command, "--max-attempts"] == [f"the handler's, or {Retry().max_attempts}"]
     assert told["worker", "--lease"] == [f"the handler's, or {handler.lease:g}s"]
+    at_once = inspect.signature(Worker).parameters["concurrency"].default
+    assert told["worker", "--concurrency"] == [str(at_once)]
+    # Each handler may hold a connection: the checklist for deployments asks for as many.
+    assert StoreOptions().pool_size >= at_once
     assert {tuple(said) for (_, name), said in told.items() if name == "--prefix"} == {(StoreOptions().prefix,)}

@@ -120,6 +120,19 @@ def test_an_event_is_shown_with_its_deliveries(run: Run, hf: Holdfast) -> None:
     assert "jobs show" in run("outbox", "show", job.id, *SHOP, code=6).stderr
 
 
+def test_a_delivery_is_named_by_the_beginning_of_its_id(run: Run, hf: Holdfast) -> None:
+    event = hf.publish("order.created", 1)
+    hf.publish("order.created", 2)
+    beginning = event.id[:-1].upper()
+    first, *_ = lines(run("outbox", "show", beginning, "--json", *SHOP))
+    assert first["id"] == event.id
+    [told] = lines(run("outbox", "republish", "--id", beginning, "--yes", "--json", *SHOP))
+    assert told["event"] == event.id
+    for command in (["show", event.id[:8]], ["republish", "--yes", "--id", event.id[:8]]):
+        assert f"several ids begin with {event.id[:8]}" in run("outbox", *command, *SHOP, code=2).stderr
+    assert "there is no event ffffffff" in run("outbox", "show", "ffffffff", *SHOP, code=5).stderr
+
+
 def test_the_lag_of_each_route_is_told(run: Run, hf: Holdfast) -> None:
     assert "nothing is due" in run("outbox", "lag", *SHOP).stderr
     hf.publish("order.created", 1)

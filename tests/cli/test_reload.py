@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,15 +46,19 @@ def test_changes_are_seen_in_python_files_and_not_in_environments(tmp_path: Path
     assert python_files([tmp_path]) != before
 
 
+OURS = ("-c", "from holdfast.cli import main; main()", "worker", "shop:hf", "--import", "jobs")
+
+
 @contextmanager
-def reloading(place: Path) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[str, int], None]]]:
+def reloading(
+    place: Path, words: Sequence[str] = OURS, env: Mapping[str, str] = os.environ
+) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[str, int], None]]]:
     """A worker that reloads, and what waits until its output has a text that many times."""
     log = place / "log"
-    command = [sys.executable, "-c", "from holdfast.cli import main; main()"]
-    options = ["worker", "shop:hf", "--import", "jobs", "--reload", "--poll", "0.05"]
+    command = [sys.executable, *words, "--reload", "--poll", "0.05"]
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*command, *options], cwd=place, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            command, cwd=place, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
 
     def until_said(text: str, times: int = 1) -> None:

@@ -44,6 +44,12 @@ def test_every_command_has_help_with_an_example(run: Run, words: str) -> None:
     assert "\\b" not in shown, "the mark that keeps the lines of an example apart is doubled"
 
 
+def test_json_is_a_flag_wherever_it_can_be_said() -> None:
+    found = [(words, one) for words, command in commands() for one in command.params if "--json" in one.opts]
+    assert len(found) > 40
+    assert [words for words, one in found if not (isinstance(one, click.Option) and one.is_flag)] == []
+
+
 @pytest.mark.parametrize("words", [words for words, command in commands() if isinstance(command, click.Group)])
 def test_a_group_lists_its_commands_by_whole_sentences(run: Run, words: str) -> None:
     listed = run(*words.split(), "--help").stdout.partition("Commands:")[2]

@@ -28,7 +28,7 @@ def test_the_outbox_demo_proves_its_promises_into_a_file_and_notices_what_is_wro
     story = Story(f"sqlite:///{tmp_path}/shop.db", tmp_path, receiver, console, ORDERS, 2)
     assert story.tell() == 0, console.file.getvalue()  # type: ignore[attr-defined]
 
-    # Each once: a relay that was killed may have sent its last ones again, and without the first of two nothing is lost.
+    # Each once: a killed relay may have sent some again, and without the first of two nothing is lost.
     arrived = list(dict.fromkeys(receiver.arrived()))
     never_published = Arrival("x", "customer:1", 1)
     for wrong in (arrived[1:], [*arrived, never_published], arrived[::-1], [*arrived, arrived[0]]):

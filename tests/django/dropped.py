@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from typing import Any
+from collections.abc import Callable
 
 import django
 import psycopg
@@ -30,21 +30,21 @@ def cut_sessions() -> None:
         ).fetchall()
 
 
-def enqueue(handler: Any) -> Any:
+def done_and_closed(add: Callable[[], str]) -> str:
     try:
-        return handler.enqueue()
+        return add()
     finally:
         connections.close_all()
 
 
-async def states(handler: Any) -> list[str]:
+async def states(add: Callable[[], str]) -> list[str]:
     """Run three jobs one after the other, and cut all sessions of Django behind each."""
     found = []
     async with hf.worker(concurrency=1, poll=0.05):
         for _ in range(3):
-            job = await asyncio.to_thread(enqueue, handler)
+            job = await asyncio.to_thread(done_and_closed, add)
             async with asyncio.timeout(60):
-                while (view := await apart.arun(admin.show(job.id))).finished_at is None:  # noqa: ASYNC110
+                while (view := await apart.arun(admin.show(job))).finished_at is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             found.append(view.state)
             await asyncio.to_thread(cut_sessions)
@@ -53,15 +53,22 @@ async def states(handler: Any) -> list[str]:
     return found
 
 
-def scene(handler: Any, *, checked: bool) -> list[str]:
+def scene(add: Callable[[], str], *, checked: bool) -> list[str]:
     connections.settings["default"]["CONN_HEALTH_CHECKS"] = checked
-    return asyncio.run(states(handler))
+    return asyncio.run(states(add))
 
 
 call_command("migrate", verbosity=0)
 connections.close_all()
-told = {"def": scene(jobs.read_orders, checked=True), "async": scene(jobs.read_orders_async, checked=True)}
-told["unchecked"] = scene(jobs.read_orders, checked=False)
+ADD = {
+    "def": lambda: jobs.read_orders.enqueue().id,
+    "async": lambda: jobs.read_orders_async.enqueue().id,
+    "bulk": lambda: jobs.read_orders_in_bulk.enqueue(1).id,
+    "bulk, async": lambda: jobs.read_orders_in_bulk_async.enqueue(1).id,
+    "step of a run": lambda: jobs.read_orders_in_a_run.start().named,
+}
+told: dict[str, list[str] | str] = {name: scene(add, checked=True) for name, add in ADD.items()}
+told["unchecked"] = scene(ADD["def"], checked=False)
 hf.context.care = None
-told["without care"] = scene(jobs.read_orders, checked=False)
+told |= {f"{name}, without care": scene(add, checked=False)[-1] for name, add in ADD.items()}
 print(json.dumps(told))

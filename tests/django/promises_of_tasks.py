@@ -10,7 +10,7 @@ from typing import Any
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Group
 from django.core.exceptions import SuspiciousOperation
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import override_settings
 from django.utils import timezone
 from inner import promise
@@ -203,6 +203,16 @@ def a_unique_task_is_found_while_it_lives():
     assert row(first).key == "shop:north"
     assert ran() == ["done", "done"]
     assert tasks.report.enqueue("north").id != first.id
+
+
+@promise
+def the_lease_of_a_job_is_that_of_its_task_or_of_the_settings():
+    said = [tasks.report, tasks.report.using(lease=timedelta(minutes=2)), tasks.fails_once, tasks.add]
+    jobs = [task.enqueue(*args) for task, args in zip(said, [["north"], ["south"], [], [1, 1]], strict=True)]
+    with connection.cursor() as cursor:
+        cursor.execute("select id, lease_ms from holdfast_jobs")
+        leases = {str(job): lease for job, lease in cursor.fetchall()}
+    assert [leases[one.id] for one in jobs] == [45_000, 120_000, 90_000, None]
 
 
 @promise

@@ -42,6 +42,44 @@ def test_migrate_makes_the_tables_of_another_alias_that_was_migrated_before(sqli
     told(sqlite_url, "holdfast", "jobs", "list", **moved)
 
 
+# A rollback of a transaction takes the job with it where the transaction is on the alias of the tables.
+ON_EACH_ALIAS = """
+from django.db import connections, transaction
+from holdfast.django import hf
+from holdfast.testing.inline import enqueued
+from tests.django.shop.jobs import count_orders
+
+def is_taken_back(alias):
+    before = len(enqueued(hf))
+    with transaction.atomic(using=alias):
+        count_orders.enqueue()
+        transaction.set_rollback(True, using=alias)
+    return len(enqueued(hf)) == before
+
+def is_committed(alias):
+    before = len(enqueued(hf))
+    with transaction.atomic(using=alias):
+        count_orders.enqueue()
+    return len(enqueued(hf)) == before + 1
+
+for alias in connections:
+    print(alias, is_taken_back(alias), is_committed(alias))
+"""
+
+
+def test_a_job_is_part_of_the_transaction_of_the_alias_that_has_the_tables(sqlite_url: str, tmp_path: Path) -> None:
+    named = {
+        "DJANGO_TEST_OTHER": str(tmp_path / "other.db"),
+        "DJANGO_TEST_HOLDFAST": json.dumps({"database": "other"}),
+    }
+    told(sqlite_url, "migrate", "--verbosity", "0", "--database", "other", **named)
+    said = told(sqlite_url, "shell", "--verbosity", "0", "-c", ON_EACH_ALIAS, **named)
+    assert said.splitlines() == ["default False True", "other True True"]
+    listed = told(sqlite_url, "holdfast", "jobs", "list", "--json", **named)
+    # Those of the blocks that were committed, and the one that a rollback elsewhere did not concern.
+    assert [json.loads(line)["kind"] for line in listed.splitlines()] == ["count_orders"] * 3
+
+
 def test_no_table_is_made_beyond_what_was_asked_for(sqlite_url: str) -> None:
     told(sqlite_url, "migrate", "holdfast", "0003", "--verbosity", "0")
     later = {"DJANGO_TEST_HOLDFAST": json.dumps({"prefix": "later"})}

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+CALLS = ("def", "async", "bulk", "bulk, async", "step of a run")
+
 
 def test_a_cut_connection_fails_no_job_or_one_and_never_those_behind_it(pg_url: str) -> None:
     environment = os.environ | {
@@ -17,10 +19,9 @@ def test_a_cut_connection_fails_no_job_or_one_and_never_those_behind_it(pg_url: 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         # Django's health checks find it before the handler does.
-        "def": ["done", "done", "done"],
-        "async": ["done", "done", "done"],
+        **{call: ["done", "done", "done"] for call in CALLS},
         # Without them one job pays for the cut, and the next has a new connection.
         "unchecked": ["done", "dead", "done"],
         # What the care is for; the day this differs, it is not needed any more.
-        "without care": ["done", "dead", "dead"],
+        **{f"{call}, without care": "dead" for call in CALLS},
     }

@@ -10,6 +10,7 @@ import pytest
 from tests.docs.test_docs import PAGES, ROOT, blocks_of
 
 SOURCES = sorted((ROOT / "src" / "holdfast").rglob("*.py"))
+EXAMPLES = sorted(file for folder in ("examples", "deploy") for file in (ROOT / folder).rglob("*.py"))
 # A handler as prose and docstrings write it, on one line.
 WRITTEN = re.compile(r"`+(?:async )?def \w+\((?P<parameters>[^`]*)\)[^`]*`")
 
@@ -41,6 +42,12 @@ def test_the_job_comes_first_in_the_examples_of_a_page(page: Path) -> None:
         if block.language == "python":
             assert list(late(block.text)) == [], f"{page.relative_to(ROOT)}:{block.line}"
     assert _late_in_prose(page.read_text("utf-8")) == []
+
+
+def test_the_job_comes_first_in_the_example_projects() -> None:
+    takers = [file for file in EXAMPLES if "job: Job" in file.read_text("utf-8")]
+    assert len(takers) >= 4
+    assert {str(file): found for file in takers if (found := list(late(file.read_text("utf-8"))))} == {}
 
 
 def test_the_job_comes_first_in_what_docstrings_and_messages_show() -> None:

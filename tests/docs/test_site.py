@@ -78,6 +78,13 @@ def test_links_of_the_built_pages_are_followed_to_their_headings(tmp_path: Path)
     assert site.broken_links(tmp_path) == ["a.html: b.html#there", "a.html: x.png"]
 
 
+def test_what_the_builder_warns_of_stops_the_build(little: Path) -> None:
+    (little / "docs" / "start.md").write_text("# Start\n\n[nowhere](gone.md)\n")
+    (little / "zensical.toml").write_text(site.settings(sections(little)))
+    with pytest.raises(site.BrokenSite, match="page does not exist"):
+        site._make_html(little)
+
+
 def test_every_page_is_in_the_menu() -> None:
     menu = tomllib.loads(site.settings(sections()))["project"]["nav"]
     assert sorted(places_in(menu)) == sorted(PLACES)

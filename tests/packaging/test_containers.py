@@ -8,6 +8,7 @@ import threading
 import tomllib
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
+from holdfast.observe.counting import Depth, Sample
+from holdfast.observe.exposition import of_fleet
 from holdfast.testing.inline import run_due
-from tests.docs.test_docs import understand
+from tests.docs.test_docs import blocks_of, understand
 from tests.servers import HOST
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +93,36 @@ def test_the_image_is_made_of_files_that_are_there_and_does_not_run_as_root() ->
     assert set(extras.split(",")) <= set(project["optional-dependencies"])
     assert re.findall(r"^ENTRYPOINT (.+)$", CONTAINERFILE, re.MULTILINE) == ['["holdfast"]']
     assert CONTAINERFILE.index("\nUSER holdfast\n") < CONTAINERFILE.index("\nENTRYPOINT")
+
+
+def manifests() -> dict[str, dict[str, Any]]:
+    """Read what the guide has for Kubernetes, by kind."""
+    shown = [block.text for block in blocks_of(ROOT / "docs/guides/deploying.md") if block.language == "yaml"]
+    return {one["kind"]: one for one in map(yaml.safe_load, shown) if "kind" in one}
+
+
+def test_the_deployment_in_the_guide_asks_the_worker_that_it_starts() -> None:
+    pod = manifests()["Deployment"]["spec"]["template"]["spec"]
+    [worker] = pod["containers"]
+    program, *words = worker["command"]
+    assert program == "holdfast"
+    understand(words)
+    served = int(value_of("--http", words).rpartition(":")[2])
+    asked = {name: worker[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness")}
+    assert asked == {"liveness": {"path": "/livez", "port": served}, "readiness": {"path": "/readyz", "port": served}}
+    assert worker["ports"][0]["containerPort"] == served
+    assert pod["terminationGracePeriodSeconds"] >= int(value_of("--drain", words)) + 15
+
+
+def test_what_the_guide_scales_by_is_a_metric_of_ours() -> None:
+    scaled = manifests()["ScaledObject"]["spec"]
+    assert scaled["scaleTargetRef"]["name"] == manifests()["Deployment"]["metadata"]["name"]
+    [trigger] = scaled["triggers"]
+    named = set(re.findall(r"holdfast_\w+", trigger["metadata"]["query"]))
+    told = of_fleet(Sample(datetime.now(UTC), 0.0, {"mail": Depth()}), {})
+    assert named
+    assert named <= set(re.findall(r"^# TYPE (\w+) gauge$", told, re.MULTILINE))
+    assert scaled["minReplicaCount"] >= 1
 
 
 @pytest.fixture

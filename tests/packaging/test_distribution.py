@@ -53,8 +53,12 @@ def wheel(tmp_path: Path) -> Path:
 
 
 def names_in(wheel: Path) -> set[str]:
+    return set(contents_of(wheel))
+
+
+def contents_of(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
-        return set(archive.namelist())
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 def test_the_wheel_holds_the_package_with_all_its_files_and_nothing_else(wheel: Path) -> None:
@@ -124,7 +128,7 @@ def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Pa
     with tarfile.open(source) as archive:
         archive.extractall(tmp_path, filter="data")
     folder = tmp_path / source.name.removesuffix(".tar.gz")
-    assert names_in(build("wheel", tmp_path / "again", folder)) == names_in(wheel)
+    assert contents_of(build("wheel", tmp_path / "again", folder)) == contents_of(wheel)
     for name in (
         "tests/conftest.py",
         "docs/README.md",

@@ -98,7 +98,8 @@ class Results(Schedules):
         waits = self.context.waits
         if isinstance(waits, ShardWaits) and stamp_of(job_id) is None:
             with suppress(JobNotFound):
-                return waits.at(await self.store.arun(admin.shard_of(job_id)) or 0)
+                number: int | None = await self.store.arun(admin.shard_of(job_id))
+                return waits.at(number or 0)
         return waits
 
     def _late(self, job_id: str, limit: float | None, error: TooLong) -> JobView:

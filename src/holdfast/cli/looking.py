@@ -8,6 +8,7 @@ from typing import TypeVar
 import click
 
 from holdfast.cli.parse import ROW_ID
+from holdfast.cli.shared import Exit, Failure
 from holdfast.flow import Flow
 from holdfast.life.windows import WINDOW, Look
 from holdfast.store import Store
@@ -35,6 +36,16 @@ def looked(
             return found, seen.more
         after = seen.more
     return found, None
+
+
+def only_one(said: str, found: Sequence[str]) -> str:
+    """Return the id that was meant by its beginning; what begins none is left as it was typed, and not found later.
+
+    Raises: Failure where several begin so.
+    """
+    if len(found) > 1:
+        raise Failure(f"several ids begin with {said}: {found[0]}, {found[1]}, …", Exit.USAGE, "type more of it")
+    return found[0] if found else said
 
 
 def tell_of_more(ids: Sequence[str], limit: int, stopped: str | None, what: str = "jobs") -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -13,8 +12,9 @@ import click
 
 from holdfast import admin, jobs
 from holdfast import outbox as events
+from holdfast.admin.looking import ids_from
 from holdfast.cli.groups import Group
-from holdfast.cli.looking import after_option, far_option, looked, tell_of_more
+from holdfast.cli.looking import after_option, far_option, looked, only_one, tell_of_more
 from holdfast.cli.meant import Meant, meant_of, until_now
 from holdfast.cli.parse import MOMENT, ROW_ID
 from holdfast.cli.render import Column, age, error_line, plural, print_fields, print_json, print_notes, print_table
@@ -35,6 +35,7 @@ from holdfast.errors import JobNotFound
 from holdfast.observe import COUNTED
 from holdfast.outbox import UNROUTED, DeliveryView, Route
 from holdfast.store import Store
+from holdfast.values.ids import id_beginning
 from holdfast.values.reserved import ROUTE_PREFIX, is_route, route_of
 from holdfast.worker import registry
 
@@ -112,7 +113,7 @@ def list_command(
     tell_of_more([job.id for job in found], limit, stopped)
 
 
-COLUMNS = [Column("id", whole=True), Column("type"), Column("route"), Column("state", whole=True)]
+COLUMNS = [Column("id", whole=True, ids=True), Column("type"), Column("route"), Column("state", whole=True)]
 COLUMNS += [Column("tries", spare=True), Column("published", spare=True), Column("error")]
 
 
@@ -136,6 +137,7 @@ def show(row_id: str, as_json: bool) -> None:
       holdfast outbox show 01997a3e-5b1c-7d20-8f4e-0a1b2c3d4e5f --app shop:hf
     """
     with open_store() as store:
+        row_id = _whole_id(store, row_id)
         try:
             found = store.run(events.siblings(row_id))
         except JobNotFound:
@@ -152,6 +154,15 @@ def show(row_id: str, as_json: bool) -> None:
     click.echo()
     print_table(COLUMNS, map(_as_row, found))
     return None
+
+
+def _whole_id(store: Store, said: str) -> str:
+    beginning = id_beginning(said)
+    return said if beginning is None else only_one(said, store.run(ids_from(beginning)))
+
+
+def _whole_ids(store: Store, said: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_whole_id(store, one) for one in said)
 
 
 def _as_text(data: object) -> object:
@@ -256,12 +267,12 @@ def republish(
         raise Failure("which events?", Exit.USAGE, hint)
     # Those that were sent on since then are kept beside them for a while.
     said["states"] = said["states"] or (("pending",) if unrouted else ())
-    wanted = admin.Filter(outbox=True, queue=queue, created_after=since, created_before=until, **said)
     target = to or (None if route is None else route.removeprefix(ROUTE_PREFIX))
     untaken: set[str] = set()
     ways = _noting(_ways(target), untaken)
     with open_store() as store:
-        wanted = replace(wanted, created_before=until_now(store, until))
+        said |= {"ids": _whole_ids(store, said["ids"]), "created_before": until_now(store, until)}
+        wanted = admin.Filter(outbox=True, queue=queue, created_after=since, **said)
         meant = _matched(store, wanted, limit)
         if not dry_run:
             confirm(f"Publish the events of {meant.words} again?", yes)

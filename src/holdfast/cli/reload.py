@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -19,6 +20,8 @@ from holdfast.worker.process import GRACE_SECONDS
 LOOK_SECONDS = 0.25
 # The longest that handlers have to finish when a file has changed.
 DRAIN_SECONDS = 2.0
+# Names the parent to a worker that began afresh.
+_PARENT = "_HOLDFAST_RELOADER"
 _SKIPPED = {"__pycache__", "node_modules"}
 
 Seen = dict[str, tuple[int, int]]
@@ -47,11 +50,22 @@ def _walk(folder: Path | str) -> Iterator[tuple[str, os.stat_result]]:
                     yield entry.path, entry.stat()
 
 
-class Reloader:
-    """The parent of a worker: forks it before anything of the application is imported, and again after a change."""
+def parent_of_this() -> int | None:
+    """Return the id of the parent where this worker began afresh under one."""
+    named = os.environ.pop(_PARENT, None)
+    return None if named is None else int(named)
 
-    def __init__(self, look: Callable[[], Seen]) -> None:
+
+class Reloader:
+    """The parent of a worker: forks it before anything of the application is imported, and again after a change.
+
+    afresh: the application was imported before this, as by a framework's own command. A fork would have that code for
+    ever, so each worker is an interpreter of its own, with the same command line.
+    """
+
+    def __init__(self, look: Callable[[], Seen], *, afresh: bool = False) -> None:
         self._look = look
+        self._afresh = afresh
         self._seen = look()
         self._child = 0
         self._asked = 0
@@ -60,11 +74,14 @@ class Reloader:
 
     def run(self) -> int:
         """Return in each child the id of its parent; the parent itself never returns."""
+        parent = os.getpid()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         while True:
             if self._fork():
-                return os.getppid()
+                if self._afresh:
+                    _begin_afresh(parent)
+                return parent
             code = self._until_over()
             # Asked to stop, maybe while the child drained for a change, it starts no other.
             if self._asked or code == 0:
@@ -145,6 +162,11 @@ class Reloader:
                 break
         self._seen = now
         return os.path.relpath(different)
+
+
+def _begin_afresh(parent: int) -> NoReturn:
+    os.environ |= {_PARENT: str(parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - what was typed, and no shell
 
 
 def _say(text: str) -> None:

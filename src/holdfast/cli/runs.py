@@ -32,8 +32,11 @@ from holdfast.runs import LIVE, STATUSES, RunFilter, RunView, drawn
 from holdfast.store import Shards
 from holdfast.workflows import export, force, letter, resume, send_by_hand, stop
 
-_COLUMNS = (Column("RUN", whole=True), Column("KIND"), Column("STATUS"), Column("WAITS FOR"), Column("STARTED"))
-_STUCK = (Column("RUN", whole=True), Column("KIND"), Column("SINCE"), Column("WHY"))
+_COLUMNS = (
+    *(Column("run", whole=True), Column("kind"), Column("status", whole=True), Column("waits for")),
+    Column("started", whole=True, spare=1),
+)
+_STUCK = (Column("run", whole=True), Column("kind"), Column("since", whole=True, spare=1), Column("why"))
 workflow_option = click.option("--workflow", help="Whose run it is, where several workflows have one of this id.")
 
 

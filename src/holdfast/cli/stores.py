@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 import click
 
 from holdfast.admin import JobsDesk, shard_of
+from holdfast.cli.looking import only_one
 from holdfast.cli.schemas import ForeignSchema, OurSchema, Schema, ShardedSchema
 from holdfast.cli.sharding import said_of
 from holdfast.cli.shared import (
@@ -148,15 +149,9 @@ class Opened:
         return rows, None
 
     def whole_id(self, said: str) -> str:
-        """Find the id that begins with what was typed; what begins none is left as it is, and not found later.
-
-        Raises: Failure where several do.
-        """
+        """Find the id that begins with what was typed. Raises: Failure where several do."""
         reading = self.desk.ids_like(said)
-        found = [] if reading is None else self.run(reading)
-        if len(found) > 1:
-            raise Failure(f"several ids begin with {said}: {found[0]}, {found[1]}, …", Exit.USAGE, "type more of it")
-        return found[0] if found else said
+        return said if reading is None else only_one(said, self.run(reading))
 
     def whole(self, wanted: Wanted) -> Wanted:
         """Find the ids that a filter names by their beginnings."""

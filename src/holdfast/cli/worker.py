@@ -129,14 +129,17 @@ def worker(
 
 def _reloading(app_name: str | None, folders: tuple[Path, ...], processes: int, said: dict[str, Any]) -> int:
     """Become the parent of workers that start again after changes; return in each of them, with the parent's id."""
-    from holdfast.cli.reload import DRAIN_SECONDS, Reloader, python_files
+    from holdfast.cli.reload import DRAIN_SECONDS, Reloader, parent_of_this, python_files
 
     if processes > 1:
         raise click.BadParameter("--reload is for one process", param_hint="--processes")
     app_named("worker", app_name)
     said["drain"] = min(said["drain"], timedelta(seconds=DRAIN_SECONDS))
+    if (parent := parent_of_this()) is not None:
+        return parent
     watched = folders or (Path.cwd(),)
-    return Reloader(lambda: python_files(watched)).run()
+    # A framework's own command has imported the application by now.
+    return Reloader(lambda: python_files(watched), afresh=current().program is not None).run()
 
 
 def prepared(command: str, app_name: str | None, said: dict[str, Any]) -> tuple[Holdfast, dict[str, Any]]:

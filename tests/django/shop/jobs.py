@@ -152,6 +152,25 @@ async def read_orders_async() -> int:
     return await sync_to_async(read_orders)()
 
 
+@hf.bulk(retry=Retry(max_attempts=1))
+def read_orders_in_bulk(numbers: list[int]) -> list[int]:
+    return [read_orders() + number for number in numbers]
+
+
+@hf.bulk(retry=Retry(max_attempts=1))
+async def read_orders_in_bulk_async(numbers: list[int]) -> list[int]:
+    return await sync_to_async(read_orders_in_bulk)(numbers)
+
+
+def read_once() -> int:
+    return read_orders()
+
+
+@hf.workflow
+async def read_orders_in_a_run(run: Run) -> int:
+    return int(await run.step(read_once, retry=Retry(max_attempts=1)))
+
+
 @hf.job(retry=Retry(max_attempts=1))
 async def pay_in_async(job: Job, order_id: int) -> None:
     async with job.transaction():
