@@ -32,9 +32,10 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 ON_POSTGRES = ["tests/conformance/test_store.py", "tests/plans", "tests/migrations", "tests/worker/test_wakeups.py"]
 # Modules that are about PostgreSQL alone do not name it in their tests.
 OF_POSTGRES = "postgres or test_plans"
-# What a version of Python could break: reading signatures and values, loops and threads, the command line.
+# What a version of Python could break: reading signatures and values, annotations, loops and threads, the command line.
 ON_PYTHON = ["tests/values", "tests/store", "tests/worker/test_outcomes.py", "tests/worker/test_transactions.py"]
 ON_PYTHON += ["tests/runs/test_rules.py", "tests/testing", "tests/cli/test_usage.py"]
+ON_PYTHON += ["tests/worker/test_hooks.py", "tests/worker/test_registry.py", "tests/worker/test_lifespan.py"]
 # Python 3.13 began to warn of SQLite connections that nobody closed; some tests leave theirs to the end of the process.
 LEFT_OPEN = ["-W", "ignore:unclosed database:ResourceWarning"]
 

@@ -239,7 +239,7 @@ class Shards(Store):
     def check_next(self, number: int, held: Lease, job: NewJob) -> None:
         """Raises: ConfigError for a job that is to continue a held one of a shard, and belongs to another shard.
 
-        One that goes by the same name as the held one stays beside it, whoever has that name by now.
+        One that goes by the same name as the held one stays beside it, also if another has that name by now.
         """
         place, known = self._goes_by(job), self._map
         if place is None or place == self._goes_by(held) or known is None:
