@@ -260,7 +260,7 @@ def test_whatever_extra_gives_the_line_is_there_and_is_json() -> None:
     )
 
     def not_json(said: str) -> None:
-        raise AssertionError(f"{said} is no JSON")
+        raise AssertionError(f"{said} is not JSON")
 
     read = json.loads(line, parse_constant=not_json)
     assert read["odd"] == "<tests.observe.test_logs.Speechless cannot be written: ValueError>"
